@@ -1,0 +1,100 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+
+	"github.com/paulmach/orb"
+
+	"geodlq/internal/dlq"
+	"geodlq/internal/geo"
+)
+
+// Locator finds the place of a reported geotask, by the same rules as an event's,
+// but never refuses: what can't be placed is kept as sent.
+type Locator struct{ PostGIS PostGIS }
+
+// Locate fills in a report's Place from its geometry (a GeoJSON object, or a
+// string of WKT), else its tile, else its bounds. It keeps the geometry as sent
+// beside it. Errors are of the database alone.
+func (l Locator) Locate(ctx context.Context, r *dlq.Report, geometry json.RawMessage) error {
+	r.LocatedBy = dlq.LocatedByNone
+	if len(geometry) > 0 && !bytes.Equal(geometry, []byte("null")) {
+		if err := l.locateGeometry(ctx, r, geometry); err != nil || r.LocatedBy != dlq.LocatedByNone {
+			return err
+		}
+	}
+	switch {
+	case r.Tile != nil:
+		return l.locate(ctx, r, geo.TilePolygon(r.Tile.Z, r.Tile.X, r.Tile.Y), "", dlq.LocatedByTile)
+	case r.Bounds != nil:
+		return l.locate(ctx, r, boundsGeometry(r.Bounds), r.SrcCRS, dlq.LocatedByTile)
+	}
+	return nil
+}
+
+func (l Locator) locateGeometry(ctx context.Context, r *dlq.Report, geometry json.RawMessage) error {
+	format, text := geo.GeoJSON, []byte(geometry)
+	var wkt string
+	if json.Unmarshal(geometry, &wkt) == nil {
+		format, text = geo.WKT, []byte(wkt)
+	}
+	doc, err := geo.Parse(format, text)
+	if err != nil || doc.Geometry == nil {
+		r.SourceGeometry = dlq.CleanText(string(text), 1<<20)
+		return nil
+	}
+	if r.SourceWKB, err = geo.EncodeWKB(doc.Geometry); err != nil {
+		r.SourceGeometry = dlq.CleanText(string(text), 1<<20)
+		return nil
+	}
+	claims := doc.Claims
+	if r.SrcCRS == "" && len(claims) > 0 {
+		r.SrcCRS = claims[0]
+	}
+	return l.locateDocument(ctx, r, doc, dlq.LocatedByGeometry)
+}
+
+func (l Locator) locate(ctx context.Context, r *dlq.Report, g orb.Geometry, crs string, by dlq.LocatedBy) error {
+	sent := *r
+	sent.SrcCRS = crs
+	if err := l.locateDocument(ctx, &sent, &geo.Document{Geometry: g}, by); err != nil {
+		return err
+	}
+	r.Place = sent.Place
+	return nil
+}
+
+func (l Locator) locateDocument(ctx context.Context, r *dlq.Report, doc *geo.Document, by dlq.LocatedBy) error {
+	event := &dlq.Event{ClaimedCRS: r.SrcCRS}
+	run := &run{Pipeline: &Pipeline{PostGIS: l.PostGIS}, event: event, doc: doc, claim: resolveClaims(event, doc)}
+	if run.claim.swap {
+		doc.Geometry = geo.SwapAxes(doc.Geometry)
+	}
+	placed, err := run.place(ctx)
+	if f, ok := err.(*failure); ok && !f.transient {
+		return nil // it does not fit: no place
+	}
+	if err != nil {
+		return err
+	}
+	anchor, ok := geo.Anchor(placed.geometry)
+	if !ok {
+		return nil
+	}
+	r.Place = dlq.Place{WKB: placed.wkb, Anchor: &[2]float64{anchor.X(), anchor.Y()}, LocatedBy: by}
+	return nil
+}
+
+// boundsGeometry is the extent west, south, east, north; west > east crosses the
+// antimeridian and is cut there (RFC 7946 §3.1.9, §5.2).
+func boundsGeometry(b []float64) orb.Geometry {
+	box := func(west, east float64) orb.Polygon {
+		return orb.Bound{Min: orb.Point{west, b[1]}, Max: orb.Point{east, b[3]}}.ToPolygon()
+	}
+	if b[0] <= b[2] {
+		return box(b[0], b[2])
+	}
+	return orb.MultiPolygon{box(b[0], 180), box(-180, b[2])}
+}

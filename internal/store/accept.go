@@ -1,0 +1,261 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"geodlq/internal/dlq"
+)
+
+// Accept stores events and enqueues a job for each in one transaction. The
+// receipts stand in the order of the events. A key that is taken makes a
+// duplicate, or a conflict where its body is another; neither stops the rest.
+func (s *Store) Accept(ctx context.Context, events []dlq.NewEvent) ([]dlq.Receipt, error) {
+	receipts := make([]dlq.Receipt, len(events))
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		rows := make([]eventRow, len(events))
+		for i := range events {
+			rows[i] = newEventRow(&events[i])
+		}
+		inserted, err := s.insertEvents(ctx, tx, rows)
+		if err != nil {
+			return err
+		}
+		return s.fillReceipts(ctx, tx, rows, events, inserted, receipts)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("accept %d events: %w", len(events), err)
+	}
+	return receipts, nil
+}
+
+func (s *Store) fillReceipts(ctx context.Context, tx pgx.Tx, rows []eventRow, events []dlq.NewEvent, inserted map[string]insertedEvent, receipts []dlq.Receipt) error {
+	var taken []string
+	for i := range rows {
+		key := rows[i].WorkKey
+		if in, ok := inserted[key]; ok {
+			delete(inserted, key) // a second event of this key in the same call is a duplicate
+			receipts[i] = dlq.Receipt{WorkKey: key, JobID: in.JobID, State: dlq.EventAccepted}
+			continue
+		}
+		taken = append(taken, key)
+	}
+	if len(taken) == 0 {
+		return nil
+	}
+	standing, err := standingEvents(ctx, tx, taken)
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		if receipts[i].WorkKey != "" {
+			continue
+		}
+		was, ok := standing[rows[i].WorkKey]
+		if !ok {
+			return fmt.Errorf("work key neither inserted nor standing")
+		}
+		if events[i].Content && time.Since(was.ReceivedAt) > s.rules.DedupeWindow {
+			if receipts[i], err = s.acceptAgain(ctx, tx, rows[i]); err != nil {
+				return err
+			}
+			continue
+		}
+		receipts[i] = dlq.Receipt{
+			WorkKey: rows[i].WorkKey, JobID: was.JobID, State: was.State,
+			Duplicate: bytes.Equal(was.SHA256, rows[i].SHA256),
+			Conflict:  !bytes.Equal(was.SHA256, rows[i].SHA256),
+		}
+	}
+	return nil
+}
+
+// acceptAgain takes content that was last seen before the dedupe window as a new
+// unit, <key>~<n>, n from 2 on.
+func (s *Store) acceptAgain(ctx context.Context, tx pgx.Tx, row eventRow) (dlq.Receipt, error) {
+	base := row.WorkKey
+	for {
+		last, found, err := lastRepeat(ctx, tx, base)
+		if err != nil {
+			return dlq.Receipt{}, err
+		}
+		if found && time.Since(last.ReceivedAt) <= s.rules.DedupeWindow {
+			return dlq.Receipt{WorkKey: last.WorkKey, JobID: last.JobID, State: last.State, Duplicate: true}, nil
+		}
+		n := 2
+		if found {
+			n = last.repeat(base) + 1
+		}
+		row.WorkKey = base + "~" + strconv.Itoa(n)
+		inserted, err := s.insertEvents(ctx, tx, []eventRow{row})
+		if err != nil {
+			return dlq.Receipt{}, err
+		}
+		if in, ok := inserted[row.WorkKey]; ok {
+			return dlq.Receipt{WorkKey: row.WorkKey, JobID: in.JobID, State: dlq.EventAccepted}, nil
+		}
+		// Somebody else took it meanwhile: look again.
+	}
+}
+
+type standingEvent struct {
+	WorkKey    string
+	SHA256     []byte `db:"sha256"`
+	State      dlq.EventState
+	JobID      int64
+	ReceivedAt time.Time
+}
+
+func (e standingEvent) repeat(base string) int {
+	n, err := strconv.Atoi(e.WorkKey[len(base)+1:])
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+func standingEvents(ctx context.Context, tx pgx.Tx, keys []string) (map[string]standingEvent, error) {
+	rows, _ := tx.Query(ctx, `select work_key, sha256, state, job_id, received_at from events where work_key = any($1)`, keys)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[standingEvent])
+	if err != nil {
+		return nil, fmt.Errorf("standing events: %w", err)
+	}
+	byKey := make(map[string]standingEvent, len(found))
+	for _, e := range found {
+		byKey[e.WorkKey] = e
+	}
+	return byKey, nil
+}
+
+// lastRepeat is the newest of the events <base>~<n>; children, which hold a #,
+// are none.
+func lastRepeat(ctx context.Context, tx pgx.Tx, base string) (standingEvent, bool, error) {
+	rows, _ := tx.Query(ctx, `select work_key, sha256, state, job_id, received_at from events
+		where work_key > $1 || '~' and work_key < $1 || chr(127) and parent_id is null
+		order by received_at desc, id desc limit 1`, base)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[standingEvent])
+	if err != nil || len(found) == 0 {
+		return standingEvent{}, false, err
+	}
+	return found[0], true, nil
+}
+
+// eventRow is one row for insertEvents.
+type eventRow struct {
+	WorkKey, Source, Task, Subject, Version, MediaType, Headers, ClaimedCRS string
+	ParentID                                                                *int64
+	Ordinal, SpanStart, SpanEnd                                             *int32
+	Body                                                                    []byte
+	Size                                                                    int64
+	SHA256                                                                  []byte
+}
+
+func newEventRow(e *dlq.NewEvent) eventRow {
+	sum := e.SHA256()
+	body := e.Body
+	if body == nil {
+		body = []byte{} // an empty body is a body
+	}
+	return eventRow{
+		WorkKey: e.WorkKey, Source: e.Source, Task: e.Task, Subject: e.Subject, Version: e.Version,
+		MediaType: e.MediaType, Headers: headersJSON(e.Headers), ClaimedCRS: e.ClaimedCRS,
+		Body: body, Size: int64(len(e.Body)), SHA256: sum[:],
+	}
+}
+
+func headersJSON(headers map[string]string) string {
+	if len(headers) == 0 {
+		return "{}"
+	}
+	clean := make(map[string]string, len(headers))
+	for k, v := range headers {
+		clean[k] = dlq.CleanText(v, 1000)
+	}
+	out, err := json.Marshal(clean)
+	if err != nil {
+		return "{}"
+	}
+	return string(out)
+}
+
+type insertedEvent struct {
+	ID      int64
+	WorkKey string
+	JobID   int64
+}
+
+// insertEventsSQL inserts the events whose key is free and their jobs in one
+// statement: a group of events costs one round trip. River's own insert would
+// want the ids of the events first and give those of the jobs last; its hooks
+// and its NOTIFY are not used here, so workers poll.
+const insertEventsSQL = `
+with input as (
+	select * from unnest(
+		@work_key::text[], @source::text[], @task::text[], @parent_id::bigint[], @ordinal::int[],
+		@span_start::int[], @span_end::int[], @subject::text[], @version::text[], @body::bytea[],
+		@size::bigint[], @sha256::bytea[], @media_type::text[], @headers::text[], @claimed_crs::text[])
+	as t (work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body,
+		size, sha256, media_type, headers, claimed_crs)
+), event as (
+	insert into events (work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body,
+		size, sha256, media_type, headers, claimed_crs, inherited_crs, job_id)
+	select work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body,
+		size, sha256, media_type, headers::jsonb, claimed_crs, @inherited_crs::text[], nextval('river_job_id_seq')
+	from input
+	on conflict (work_key) do nothing
+	returning id, work_key, job_id
+), job as (
+	insert into river_job (id, args, kind, max_attempts, state, scheduled_at)
+	select job_id, jsonb_build_object('event_id', id), @kind::text, @max_attempts::smallint, 'available', now()
+	from event
+)
+select id, work_key, job_id from event`
+
+func (s *Store) insertEvents(ctx context.Context, tx pgx.Tx, rows []eventRow, inheritedCRS ...string) (map[string]insertedEvent, error) {
+	if inheritedCRS == nil {
+		inheritedCRS = []string{}
+	}
+	result, _ := tx.Query(ctx, insertEventsSQL, pgx.NamedArgs{
+		"work_key":      column(rows, func(r *eventRow) string { return r.WorkKey }),
+		"source":        column(rows, func(r *eventRow) string { return r.Source }),
+		"task":          column(rows, func(r *eventRow) string { return r.Task }),
+		"parent_id":     column(rows, func(r *eventRow) *int64 { return r.ParentID }),
+		"ordinal":       column(rows, func(r *eventRow) *int32 { return r.Ordinal }),
+		"span_start":    column(rows, func(r *eventRow) *int32 { return r.SpanStart }),
+		"span_end":      column(rows, func(r *eventRow) *int32 { return r.SpanEnd }),
+		"subject":       column(rows, func(r *eventRow) string { return r.Subject }),
+		"version":       column(rows, func(r *eventRow) string { return r.Version }),
+		"body":          column(rows, func(r *eventRow) []byte { return r.Body }),
+		"size":          column(rows, func(r *eventRow) int64 { return r.Size }),
+		"sha256":        column(rows, func(r *eventRow) []byte { return r.SHA256 }),
+		"media_type":    column(rows, func(r *eventRow) string { return r.MediaType }),
+		"headers":       column(rows, func(r *eventRow) string { return r.Headers }),
+		"claimed_crs":   column(rows, func(r *eventRow) string { return r.ClaimedCRS }),
+		"inherited_crs": inheritedCRS,
+		"kind":          dlq.JobKind,
+		"max_attempts":  s.rules.MaxJobAttempts,
+	})
+	inserted, err := pgx.CollectRows(result, pgx.RowToStructByName[insertedEvent])
+	if err != nil {
+		return nil, fmt.Errorf("insert events: %w", err)
+	}
+	byKey := make(map[string]insertedEvent, len(inserted))
+	for _, e := range inserted {
+		byKey[e.WorkKey] = e
+	}
+	return byKey, nil
+}
+
+func column[R, T any](rows []R, value func(*R) T) []T {
+	out := make([]T, len(rows))
+	for i := range rows {
+		out[i] = value(&rows[i])
+	}
+	return out
+}

@@ -1,0 +1,188 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"geodlq/internal/dlq"
+)
+
+// Feature is what the default sink writes of an event.
+type Feature struct {
+	Properties []byte // JSON as sent, or nil
+	WKB        []byte // EPSG:4326, x = longitude, or nil
+}
+
+// completeSQL ends an event well behind the fence, and with it the redrive of
+// its letter. The body is let go unless a letter shows it.
+const completeSQL = `
+with done as (
+	update events e set state = 'processed', finished_at = now(), tries = least(@tries::int, 32767),
+		body = case when exists (select from dead_letters l where l.event_id = e.id) then body end
+	where id = @id and job_id = @job_id and state in ('accepted', 'retrying')
+	returning id, work_key, source, subject, version
+), feature as (
+	insert into features (work_key, source, subject, version, properties, geom, geom_hash)
+	select work_key, source, subject, version, @properties::json, g, geodlq_geom_hash(g)
+	from done, (select ST_GeomFromWKB(@wkb::bytea, 4326) as g) f
+	where @to_features::boolean
+	on conflict (work_key) do update set
+		source = excluded.source, subject = excluded.subject, version = excluded.version,
+		properties = excluded.properties, geom = excluded.geom, geom_hash = excluded.geom_hash, written_at = now()
+), letter as (
+	update dead_letters l set status = 'replayed', resolved_at = now(), not_before = null, version = l.version + 1
+	from done where l.event_id = done.id and l.status = 'redriving'
+	returning l.id
+), history as (
+	insert into dead_letter_history (letter_id, actor, action, from_status, to_status, job_id)
+	select id, 'geodlq', 'replayed', 'redriving', 'replayed', @job_id::bigint from letter
+)
+select count(*) from done`
+
+// Complete marks the event processed, in the transaction that writes its feature
+// (nil: the sink is elsewhere and has taken it). ErrSuperseded where the fence
+// does not hold: nothing is written.
+func (s *Store) Complete(ctx context.Context, e *dlq.Event, tries int, f *Feature) error {
+	args := pgx.NamedArgs{
+		"id": e.ID, "job_id": e.JobID, "tries": tries,
+		"properties": nil, "wkb": nil, "to_features": f != nil,
+	}
+	if f != nil {
+		args["wkb"] = f.WKB
+		if f.Properties != nil {
+			args["properties"] = string(f.Properties)
+		}
+	}
+	var done int
+	if err := s.pool.QueryRow(ctx, completeSQL, args).Scan(&done); err != nil {
+		return fmt.Errorf("complete event %d: %w", e.ID, err)
+	}
+	if done == 0 {
+		return fmt.Errorf("complete event %d under job %d: %w", e.ID, e.JobID, dlq.ErrSuperseded)
+	}
+	return nil
+}
+
+// Child is one feature of a collection.
+type Child struct {
+	Start, End int    // its byte range in the parent's body
+	Body       []byte // its bytes; kept apart only where the parent's body is encoded
+	Encoded    bool
+}
+
+// Split replaces a collection by its features, each an event with a job of its
+// own, in one transaction. ErrSuperseded as for Complete.
+func (s *Store) Split(ctx context.Context, e *dlq.Event, tries int, children []Child, inheritedCRS []string) error {
+	rows := make([]eventRow, len(children))
+	for i := range children {
+		rows[i] = childRow(e, i, &children[i])
+	}
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `update events set state = 'split', finished_at = now(), tries = least($3::int, 32767)
+			where id = $1 and job_id = $2 and state in ('accepted', 'retrying')`, e.ID, e.JobID, tries)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return dlq.ErrSuperseded
+		}
+		return s.insertChildren(ctx, tx, rows, inheritedCRS)
+	})
+	if err != nil {
+		return fmt.Errorf("split event %d: %w", e.ID, err)
+	}
+	return nil
+}
+
+// insertChildren inserts every row. A child's key can only be taken by a part of
+// a batch that was sent under its parent's key; the child then gets a suffix, so
+// that it is not lost.
+func (s *Store) insertChildren(ctx context.Context, tx pgx.Tx, rows []eventRow, inheritedCRS []string) error {
+	for try := 0; len(rows) > 0; try++ {
+		inserted, err := s.insertEvents(ctx, tx, rows, inheritedCRS...)
+		if err != nil {
+			return err
+		}
+		var left []eventRow
+		for _, r := range rows {
+			if _, ok := inserted[r.WorkKey]; !ok {
+				r.WorkKey = fmt.Sprintf("%s~%x", r.WorkKey, r.SHA256[:4])
+				left = append(left, r)
+			}
+		}
+		if try == 3 {
+			return fmt.Errorf("keys of %d children are taken", len(left))
+		}
+		rows = left
+	}
+	return nil
+}
+
+func childRow(e *dlq.Event, i int, c *Child) eventRow {
+	sum := sha256.Sum256(c.Body)
+	ordinal, start, end := int32(i), int32(c.Start), int32(c.End)
+	row := eventRow{
+		WorkKey: dlq.ChildKey(e.WorkKey, i), Source: e.Source, Task: e.Task, MediaType: "application/geo+json",
+		Headers: "{}", ClaimedCRS: e.ClaimedCRS, Subject: e.Subject, Version: e.Version,
+		ParentID: &e.ID, Ordinal: &ordinal, Size: int64(len(c.Body)), SHA256: sum[:],
+	}
+	if c.Encoded {
+		row.Body = c.Body
+	} else {
+		row.SpanStart, row.SpanEnd = &start, &end
+	}
+	return row
+}
+
+// MarkRetrying notes that the first try of an event failed and others follow.
+func (s *Store) MarkRetrying(ctx context.Context, e *dlq.Event) error {
+	_, err := s.pool.Exec(ctx, `update events set state = 'retrying'
+		where id = $1 and job_id = $2 and state = 'accepted'`, e.ID, e.JobID)
+	if err != nil {
+		return fmt.Errorf("mark event %d retrying: %w", e.ID, err)
+	}
+	return nil
+}
+
+// Revive takes up a dead event whose job somebody retried in River: its letter
+// becomes redriving first. ErrConflict where the letter is not pending.
+func (s *Store) Revive(ctx context.Context, e *dlq.Event) error {
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		var letterID int64
+		err := tx.QueryRow(ctx, `update dead_letters set status = 'redriving', redriven_at = now(), version = version + 1
+			where event_id = $1 and status = 'pending' returning id`, e.ID).Scan(&letterID)
+		if err == pgx.ErrNoRows {
+			return dlq.Conflict("its letter is not pending")
+		}
+		if err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `update events set state = 'retrying', finished_at = null
+			where id = $1 and job_id = $2 and state = 'dead'`, e.ID, e.JobID)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return dlq.ErrSuperseded
+		}
+		return addHistory(ctx, tx, letterID, "river", "redrive", dlq.StatusPending, dlq.StatusRedriving, "its job was retried in River", &e.JobID)
+	})
+	if err != nil {
+		return fmt.Errorf("revive event %d: %w", e.ID, err)
+	}
+	return nil
+}
+
+// KeepGeometry writes the geometry of a failure that does not fit the output of
+// its job, for the capture to take over.
+func (s *Store) KeepGeometry(ctx context.Context, jobID int64, wkb []byte) error {
+	_, err := s.pool.Exec(ctx, `insert into failure_geometries (job_id, wkb) values ($1, $2)
+		on conflict (job_id) do update set wkb = excluded.wkb`, jobID, wkb)
+	if err != nil {
+		return fmt.Errorf("keep the geometry of job %d: %w", jobID, err)
+	}
+	return nil
+}

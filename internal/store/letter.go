@@ -1,0 +1,111 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/jackc/pgx/v5"
+
+	"geodlq/internal/dlq"
+)
+
+// letterColumns are the columns of a dlq.Letter, of dead_letters d.
+const letterColumns = `d.id, d.work_key, d.kind, d.event_id, d.task, d.source, d.code_version, d.run_id, d.host, d.trace_id, d.log_url,
+	d.labels, d.stage, d.class, d.error, d.stack, d.http_status, d.exit_code, d.fingerprint, d.tries, d.attempts, d.redrives,
+	d.outcome_unknown, d.context_lost, ST_AsGeoJSON(d.geom, 15)::json as geometry,
+	ST_X(d.anchor) as anchor_lon, ST_Y(d.anchor) as anchor_lat, d.located_by, d.src_crs, d.guess_crs, d.geom_hash,
+	ST_X(d.invalid_at) as flaw_lon, ST_Y(d.invalid_at) as flaw_lat,
+	d.tile_z, d.tile_x, d.tile_y, d.bounds, d.media_type, d.size, coalesce(encode(d.sha256, 'hex'), '') as sha256,
+	d.params, d.payload_ref, d.event_time, d.first_failed_at, d.failed_at, d.redriven_at, d.resolved_at, d.not_before,
+	d.status, d.reason, d.version`
+
+// Letter is one letter; ErrNotFound.
+func (s *Store) Letter(ctx context.Context, id int64) (*dlq.Letter, error) {
+	rows, _ := s.pool.Query(ctx, "select "+letterColumns+" from dead_letters d where d.id = $1", id)
+	letter, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[dlq.Letter])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, fmt.Errorf("letter %d: %w", id, dlq.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("letter %d: %w", id, err)
+	}
+	return letter, nil
+}
+
+// Letters is a page of at most limit letters of a filter, newest first, behind
+// the cursor (nil: the first).
+func (s *Store) Letters(ctx context.Context, f dlq.Filter, after *dlq.Cursor, limit int) (*dlq.Page, error) {
+	cond, args := where(f)
+	if after != nil {
+		cond += " and (d.failed_at, d.id) < (@after_at, @after_id)"
+		maps.Copy(args, pgx.NamedArgs{"after_at": after.FailedAt, "after_id": after.ID})
+	}
+	args["limit"] = limit + 1
+	rows, _ := s.pool.Query(ctx, "select "+letterColumns+" from dead_letters d where "+cond+
+		" order by d.failed_at desc, d.id desc limit @limit", args)
+	letters, err := pgx.CollectRows(rows, pgx.RowToStructByName[dlq.Letter])
+	if err != nil {
+		return nil, fmt.Errorf("letters: %w", err)
+	}
+	page := &dlq.Page{Letters: letters}
+	if len(letters) > limit {
+		page.Letters = letters[:limit]
+		last := &letters[limit-1]
+		page.Next = &dlq.Cursor{FailedAt: last.FailedAt, ID: last.ID}
+	}
+	return page, nil
+}
+
+// CountLetters counts the letters of a filter.
+func (s *Store) CountLetters(ctx context.Context, f dlq.Filter) (int64, error) {
+	cond, args := where(f)
+	var n int64
+	if err := s.pool.QueryRow(ctx, "select count(*) from dead_letters d where "+cond, args).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count letters: %w", err)
+	}
+	return n, nil
+}
+
+// Payload is the exact bytes of a letter; ErrNotFound where there is no letter or
+// it has none.
+func (s *Store) Payload(ctx context.Context, letterID int64) (*dlq.Payload, error) {
+	rows, _ := s.pool.Query(ctx, `select case when d.event_id is null then d.payload
+			else (select geodlq_body(e) from events e where e.id = d.event_id) end as body,
+			d.media_type, coalesce((select e.headers from events e where e.id = d.event_id), '{}') as headers, d.sha256
+		from dead_letters d where d.id = $1`, letterID)
+	payload, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[dlq.Payload])
+	if errors.Is(err, pgx.ErrNoRows) || (err == nil && payload.Body == nil) {
+		return nil, fmt.Errorf("payload of letter %d: %w", letterID, dlq.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("payload of letter %d: %w", letterID, err)
+	}
+	return payload, nil
+}
+
+// History is what happened to a letter, oldest first; ErrNotFound.
+func (s *Store) History(ctx context.Context, letterID int64) ([]dlq.HistoryEntry, error) {
+	rows, _ := s.pool.Query(ctx, `select id, at, actor, action, from_status, to_status, reason, job_id
+		from dead_letter_history where letter_id = $1 order by id`, letterID)
+	entries, err := pgx.CollectRows(rows, pgx.RowToStructByName[dlq.HistoryEntry])
+	if err != nil {
+		return nil, fmt.Errorf("history of letter %d: %w", letterID, err)
+	}
+	if len(entries) == 0 {
+		if _, err := s.Letter(ctx, letterID); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+func addHistory(ctx context.Context, tx pgx.Tx, letterID int64, actor, action string, from, to dlq.Status, reason string, jobID *int64) error {
+	_, err := tx.Exec(ctx, `insert into dead_letter_history (letter_id, actor, action, from_status, to_status, reason, job_id)
+		values ($1, $2, $3, $4, $5, $6, $7)`, letterID, actor, action, from, to, dlq.CleanText(reason, 500), jobID)
+	if err != nil {
+		return fmt.Errorf("history of letter %d: %w", letterID, err)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// sweepBatch bounds one Sweep.
+const sweepBatch = 1000
+
+// Sweep captures what the trigger missed: events in flight whose job ended or is
+// gone. It returns how many letters it made. age spares what is only just being
+// written. One event that can't be captured does not keep the others waiting.
+func (s *Store) Sweep(ctx context.Context, age time.Duration) (int, error) {
+	rows, _ := s.pool.Query(ctx, `
+		select e.job_id from events e left join river_job j on j.id = e.job_id
+		where e.state in ('accepted', 'retrying') and e.received_at < now() - $1::interval
+			and (j.id is null or (j.state in ('discarded', 'cancelled', 'completed') and j.finalized_at < now() - $1::interval))
+		limit $2`, age, sweepBatch)
+	missed, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return 0, fmt.Errorf("sweep: %w", err)
+	}
+	var made int
+	var failures []error
+	for _, jobID := range missed {
+		var letterID *int64
+		err := s.pool.QueryRow(ctx, `
+			select geodlq_capture($1, j.metadata->'output', j.metadata->'redrive',
+				coalesce(j.errors[cardinality(j.errors)]->>'error', 'its job ended as ' || j.state || ' without an error', 'its job is gone'),
+				coalesce(j.finalized_at, now()))
+			from (select $1::bigint as id) e left join river_job j on j.id = e.id`, jobID).Scan(&letterID)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("capture job %d: %w", jobID, err))
+		} else if letterID != nil {
+			made++
+		}
+	}
+	return made, errors.Join(failures...)
+}
+
+// forgetBatch bounds one statement of Forget.
+const forgetBatch = 5000
+
+// Forget lets go of what need not be kept: keys of processed events, and of
+// collections whose features are forgotten, retention after their end; keys of
+// reports retention after they came; geometries that no capture took over. It
+// returns how many events went.
+func (s *Store) Forget(ctx context.Context, retention time.Duration) (int64, error) {
+	var total int64
+	for {
+		tag, err := s.pool.Exec(ctx, `delete from events where id in (
+			select e.id from events e
+			where e.finished_at < now() - $1::interval and e.state in ('processed', 'split')
+				and not exists (select from dead_letters d where d.event_id = e.id)
+				and not exists (select from events c where c.parent_id = e.id)
+			limit $2)`, retention, forgetBatch)
+		if err != nil {
+			return total, fmt.Errorf("forget events: %w", err)
+		}
+		total += tag.RowsAffected()
+		if tag.RowsAffected() < forgetBatch {
+			break
+		}
+	}
+	if _, err := s.pool.Exec(ctx, "delete from reports where received_at < now() - $1::interval", retention); err != nil {
+		return total, fmt.Errorf("forget reports: %w", err)
+	}
+	_, err := s.pool.Exec(ctx, `delete from failure_geometries f
+		where not exists (select from river_job j where j.id = f.job_id and j.finalized_at is null)`)
+	if err != nil {
+		return total, fmt.Errorf("forget geometries: %w", err)
+	}
+	return total, nil
+}
+
+// ReleaseBodies empties the bodies of collections whose features are all
+// processed: key and hash stay.
+func (s *Store) ReleaseBodies(ctx context.Context) (int64, error) {
+	tag, err := s.pool.Exec(ctx, `update events p set body = null
+		where p.state = 'split' and p.body is not null
+			and not exists (select from events c where c.parent_id = p.id and c.state <> 'processed')
+			and not exists (select from events c join dead_letters d on d.event_id = c.id where c.parent_id = p.id)`)
+	if err != nil {
+		return 0, fmt.Errorf("release bodies: %w", err)
+	}
+	return tag.RowsAffected(), nil
+}

@@ -1,0 +1,175 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"geodlq/internal/dlq"
+)
+
+// reportSQL writes or renews the letter of a reported geotask. A report of a
+// replayed letter reopens it; of a redriving one it ends that run; quarantined
+// and abandoned ones are counted and stay.
+const reportSQL = `
+insert into dead_letters as d (
+	work_key, kind, task, source, code_version, run_id, host, trace_id, log_url, labels,
+	stage, class, error, stack, http_status, exit_code, fingerprint, context_lost,
+	geom, anchor, located_by, source_wkb, source_geometry, src_crs, geom_hash, tile_z, tile_x, tile_y, bounds,
+	payload, payload_json, media_type, size, sha256, params, payload_ref, event_time)
+select @work_key, 'geotask', @task, @source, @code_version, @run_id, @host, @trace_id, @log_url, @labels::jsonb,
+	@stage, @class, @error, @stack, @http_status::int, @exit_code::int, @fingerprint, false,
+	g, case when g is not null then ST_SetSRID(ST_MakePoint(@lon::float8, @lat::float8), 4326) end,
+	case when g is not null then @located_by::text else 'none' end,
+	@source_wkb::bytea, @source_geometry::text, @src_crs, coalesce(geodlq_geom_hash(g), ''),
+	@tile_z::smallint, @tile_x::int, @tile_y::int, @bounds::float8[],
+	@payload::bytea, geodlq_json(@payload::bytea, @media_type), @media_type, coalesce(octet_length(@payload::bytea), 0), @sha256::bytea,
+	@params::jsonb, @payload_ref::jsonb, @event_time::timestamptz
+from (select geodlq_geometry(@wkb::bytea) as g) p
+on conflict (work_key) do update set
+	task = excluded.task, code_version = excluded.code_version, run_id = excluded.run_id, host = excluded.host,
+	trace_id = excluded.trace_id, log_url = excluded.log_url, labels = excluded.labels,
+	stage = excluded.stage, class = excluded.class, error = excluded.error, stack = excluded.stack,
+	http_status = excluded.http_status, exit_code = excluded.exit_code, fingerprint = excluded.fingerprint,
+	geom = coalesce(excluded.geom, d.geom), anchor = coalesce(excluded.anchor, d.anchor),
+	located_by = case when excluded.anchor is null then d.located_by else excluded.located_by end,
+	geom_hash = coalesce(nullif(excluded.geom_hash, ''), d.geom_hash),
+	source_wkb = coalesce(excluded.source_wkb, d.source_wkb),
+	source_geometry = coalesce(excluded.source_geometry, d.source_geometry),
+	src_crs = coalesce(nullif(excluded.src_crs, ''), d.src_crs),
+	tile_z = coalesce(excluded.tile_z, d.tile_z), tile_x = coalesce(excluded.tile_x, d.tile_x),
+	tile_y = coalesce(excluded.tile_y, d.tile_y), bounds = coalesce(excluded.bounds, d.bounds),
+	payload = coalesce(excluded.payload, d.payload),
+	payload_json = case when excluded.payload is null then d.payload_json else excluded.payload_json end,
+	media_type = case when excluded.payload is null then d.media_type else excluded.media_type end,
+	size = case when excluded.payload is null then d.size else excluded.size end,
+	sha256 = case when excluded.payload is null then d.sha256 else excluded.sha256 end,
+	params = excluded.params, payload_ref = coalesce(excluded.payload_ref, d.payload_ref),
+	event_time = coalesce(excluded.event_time, d.event_time),
+	failed_at = now(),
+	attempts = d.attempts + 1,
+	redrives = d.redrives + (d.status = 'redriving' and d.kind = 'geotask')::int,
+	status = case
+		when d.status = 'redriving' and d.kind = 'geotask' and d.redrives + 1 >= @cap::int then 'quarantined'
+		when d.status = 'redriving' and d.kind = 'geotask' then 'pending'
+		when d.status = 'replayed' then 'pending'
+		else d.status end,
+	resolved_at = case when d.status = 'abandoned' then d.resolved_at end,
+	version = d.version + 1
+returning id, attempts, kind, status, (xmax = 0) as created`
+
+// Report counts the failure of a geotask: it makes its letter, or adds an attempt
+// to it. A report whose key was counted already changes nothing; ErrConflict
+// where that key named another unit.
+func (s *Store) Report(ctx context.Context, r *dlq.Report) (*dlq.ReportReceipt, error) {
+	receipt := &dlq.ReportReceipt{WorkKey: r.WorkKey}
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		if r.ReportKey != "" {
+			counted, err := countedReport(ctx, tx, r, receipt)
+			if counted || err != nil {
+				return err
+			}
+		}
+		return s.countReport(ctx, tx, r, receipt)
+	})
+	if errors.Is(err, errCountedMeanwhile) {
+		return s.Report(ctx, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	return receipt, nil
+}
+
+// errCountedMeanwhile: the same report was counted by another connection, and
+// what this one wrote is rolled back.
+var errCountedMeanwhile = errors.New("report counted meanwhile")
+
+func countedReport(ctx context.Context, tx pgx.Tx, r *dlq.Report, receipt *dlq.ReportReceipt) (bool, error) {
+	var workKey string
+	err := tx.QueryRow(ctx, `select d.id, d.attempts, d.work_key from reports p join dead_letters d on d.id = p.letter_id
+		where p.report_key = $1`, r.ReportKey).Scan(&receipt.LetterID, &receipt.Attempts, &workKey)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if workKey != r.WorkKey {
+		return false, dlq.Conflict("this Idempotency-Key was used for a report of another work key")
+	}
+	receipt.Duplicate = true
+	return true, nil
+}
+
+func (s *Store) countReport(ctx context.Context, tx pgx.Tx, r *dlq.Report, receipt *dlq.ReportReceipt) error {
+	var was dlq.Status
+	err := tx.QueryRow(ctx, "select status from dead_letters where work_key = $1 for update", r.WorkKey).Scan(&was)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	var kind dlq.Kind
+	var status dlq.Status
+	err = tx.QueryRow(ctx, reportSQL, reportArgs(r, s.rules.RedriveCap)).
+		Scan(&receipt.LetterID, &receipt.Attempts, &kind, &status, &receipt.Created)
+	if err != nil {
+		return err
+	}
+	if was == dlq.StatusReplayed && kind == dlq.KindEvent {
+		if err := reopenEvent(ctx, tx, receipt.LetterID); err != nil {
+			return err
+		}
+	}
+	if r.ReportKey != "" {
+		tag, err := tx.Exec(ctx, "insert into reports (report_key, letter_id) values ($1, $2) on conflict do nothing", r.ReportKey, receipt.LetterID)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return errCountedMeanwhile
+		}
+	}
+	return addHistory(ctx, tx, receipt.LetterID, r.Source, "reported", was, status, r.Error, nil)
+}
+
+func reportArgs(r *dlq.Report, cap int) pgx.NamedArgs {
+	args := pgx.NamedArgs{
+		"work_key": r.WorkKey, "task": r.Task, "source": r.Source, "code_version": r.CodeVersion, "run_id": r.RunID,
+		"host": r.Host, "trace_id": r.TraceID, "log_url": r.LogURL, "labels": objectOr(r.Labels),
+		"stage": r.Stage, "class": r.Class, "error": r.Error, "stack": r.Traceback,
+		"http_status": r.HTTPStatus, "exit_code": r.ExitCode,
+		"fingerprint": dlq.Fingerprint(r.Stage, r.Class, r.Task, r.Error),
+		"wkb":         r.WKB, "lon": nil, "lat": nil, "located_by": r.LocatedBy,
+		"source_wkb": r.SourceWKB, "source_geometry": nil, "src_crs": r.SrcCRS,
+		"tile_z": nil, "tile_x": nil, "tile_y": nil, "bounds": r.Bounds,
+		"payload": r.Payload, "media_type": r.MediaType, "sha256": nil,
+		"params": objectOr(r.Params), "payload_ref": nil, "event_time": r.EventTime, "cap": cap,
+	}
+	if r.Anchor != nil {
+		args["lon"], args["lat"] = r.Anchor[0], r.Anchor[1]
+	}
+	if r.SourceGeometry != "" {
+		args["source_geometry"] = r.SourceGeometry
+	}
+	if r.Tile != nil {
+		args["tile_z"], args["tile_x"], args["tile_y"] = r.Tile.Z, r.Tile.X, r.Tile.Y
+	}
+	if r.Payload != nil {
+		sum := sha256.Sum256(r.Payload)
+		args["sha256"] = sum[:]
+	}
+	if r.PayloadRef != nil {
+		args["payload_ref"] = string(r.PayloadRef)
+	}
+	return args
+}
+
+func objectOr(object []byte) string {
+	if len(object) == 0 {
+		return "{}"
+	}
+	return string(object)
+}

@@ -1,0 +1,86 @@
+// Package store is all of geodlq's SQL, hand-written over pgx. Each exported
+// method is one transaction; what an operator or a worker does to a letter is a
+// conditional write with its row of history beside it.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Store reads and writes geodlq's tables.
+type Store struct {
+	pool  *pgxpool.Pool
+	rules Rules
+}
+
+// Rules are the parts of the configuration that the tables' transitions obey.
+type Rules struct {
+	DedupeWindow   time.Duration // within which the same content without a key is a duplicate
+	MaxJobAttempts int           // River's max_attempts: our tries plus a margin for workers that vanish
+	RedriveCap     int           // redrives that may fail before a letter is quarantined
+	RedriveBackoff time.Duration // times the failed redrives: a letter's not_before
+}
+
+// New returns a Store over a migrated database.
+func New(pool *pgxpool.Pool, rules Rules) *Store { return &Store{pool: pool, rules: rules} }
+
+// Connect opens a pool on a connection string. A cancelled context cancels its
+// query on the server too, so that an abandoned topology check does not go on.
+func Connect(ctx context.Context, url string, maxConns int32, settings map[string]string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	config.MaxConns = maxConns
+	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, CancelRequestDelay: 0, DeadlineDelay: 5 * time.Second}
+	}
+	for name, value := range settings {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
+	if _, set := config.ConnConfig.RuntimeParams["application_name"]; !set {
+		config.ConnConfig.RuntimeParams["application_name"] = "geodlq"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	return pool, nil
+}
+
+// Ping returns nil once the database takes writes.
+func (s *Store) Ping(ctx context.Context) error {
+	var readOnly bool
+	err := s.pool.QueryRow(ctx, "select pg_is_in_recovery() or current_setting('transaction_read_only')::boolean").Scan(&readOnly)
+	if err != nil {
+		return fmt.Errorf("ping: %w", err)
+	}
+	if readOnly {
+		return errors.New("ping: the database is read-only")
+	}
+	return nil
+}
+
+// inTx runs fn in a transaction, which it commits when fn returns nil.
+func (s *Store) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}

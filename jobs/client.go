@@ -1,0 +1,170 @@
+// Package jobs runs events and upkeep as River jobs: client, workers, retry
+// policy and periodic jobs.
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
+
+	"geodlq/internal/dlq"
+	"geodlq/internal/pipeline"
+	"geodlq/internal/store"
+)
+
+// Config is how jobs are run.
+type Config struct {
+	Workers      int           // jobs at once
+	MaxTries     int           // executions of an event before it is dead
+	RetryBase    time.Duration // the first pause between tries; doubled by each
+	RetryMax     time.Duration // the longest pause
+	RescueAfter  time.Duration // when a job whose worker vanished is taken up again
+	KeyRetention time.Duration // how long keys are kept after the end
+	BodyMax      int64         // bytes of a body, also decoded
+	StopTimeout  time.Duration // for running jobs at a shutdown; then they are handed back
+
+	SinkURL     string // empty: the features table
+	SinkSecret  string
+	SinkTimeout time.Duration
+}
+
+// attemptMargin is how many executions more than our tries River may start: those
+// that end because their process died are no fault of the event.
+const attemptMargin = 25
+
+// MaxJobAttempts is River's max_attempts for a number of tries.
+func MaxJobAttempts(tries int) int { return min(tries+attemptMargin, 30_000) }
+
+// RiverSettings are what River's own pool needs of PostgreSQL: a generic plan of
+// its fetch, made while the table was empty, turns into a scan later.
+var RiverSettings = map[string]string{"plan_cache_mode": "force_custom_plan"}
+
+// JobTimeout is how long a job may run: well inside the time after which it would
+// be taken for lost.
+func (c Config) JobTimeout() time.Duration {
+	return min(time.Minute, c.RescueAfter*8/10)
+}
+
+// Client works jobs until it is stopped.
+type Client struct {
+	river *river.Client[pgx.Tx]
+}
+
+// New returns a client over River's own pool. The store's pool serves the jobs.
+func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Client, error) {
+	sink, err := newSink(s, c)
+	if err != nil {
+		return nil, err
+	}
+	workers := river.NewWorkers()
+	river.AddWorker(workers, &eventWorker{
+		store: s,
+		pipeline: &pipeline.Pipeline{
+			PostGIS: s, Sink: sink, CheckTimeout: c.JobTimeout() / 2, MaxDecoded: c.BodyMax,
+		},
+		retry: retryPolicy{base: c.RetryBase, max: c.RetryMax}, maxTries: c.MaxTries, logger: logger,
+	})
+	addUpkeep(workers, s, c, logger)
+	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+		// River logs error texts, which may hold coordinates: from warnings on it
+		// does not.
+		Logger:                      slog.New(atLeast{logger.Handler(), slog.LevelWarn}),
+		Queues:                      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: c.Workers}},
+		Workers:                     workers,
+		FetchCooldown:               10 * time.Millisecond,
+		FetchPollInterval:           100 * time.Millisecond, // jobs are inserted without a NOTIFY
+		JobTimeout:                  c.JobTimeout(),
+		RescueStuckJobsAfter:        c.RescueAfter,
+		SoftStopTimeout:             c.StopTimeout,
+		CompletedJobRetentionPeriod: time.Hour,
+		RetryPolicy:                 retryPolicy{base: c.RetryBase, max: c.RetryMax},
+		MaxAttempts:                 MaxJobAttempts(c.MaxTries),
+		ErrorHandler:                errorHandler{logger},
+		WorkerMiddleware:            []rivertype.WorkerMiddleware{&cleanErrors{}},
+		PeriodicJobs:                periodicUpkeep(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("river: %w", err)
+	}
+	return &Client{client}, nil
+}
+
+// Start begins to work jobs, in the background.
+func (c *Client) Start(ctx context.Context) error {
+	if err := c.river.Start(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("start river: %w", err)
+	}
+	return nil
+}
+
+// Stop lets running jobs finish, hands back those that don't in time, and
+// returns when all are reported.
+func (c *Client) Stop(ctx context.Context) error {
+	if err := c.river.Stop(ctx); err != nil {
+		return fmt.Errorf("stop river: %w", err)
+	}
+	return nil
+}
+
+// atLeast is a handler that drops what is below its level.
+type atLeast struct {
+	slog.Handler
+	level slog.Level
+}
+
+func (h atLeast) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= h.level && h.Handler.Enabled(ctx, level)
+}
+func (h atLeast) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return atLeast{h.Handler.WithAttrs(attrs), h.level}
+}
+func (h atLeast) WithGroup(name string) slog.Handler {
+	return atLeast{h.Handler.WithGroup(name), h.level}
+}
+
+// cleanErrors makes every error's text fit for River's jsonb: one NUL would make
+// its completer try the whole batch again for ever.
+type cleanErrors struct{ river.MiddlewareDefaults }
+
+func (*cleanErrors) Work(ctx context.Context, _ *rivertype.JobRow, work func(context.Context) error) error {
+	err := work(ctx)
+	if err == nil {
+		return nil
+	}
+	if text := dlq.CleanText(err.Error(), dlq.MaxError); text != err.Error() {
+		return &cleanError{text, err}
+	}
+	return err
+}
+
+type cleanError struct {
+	text string
+	err  error
+}
+
+func (e *cleanError) Error() string { return e.text }
+func (e *cleanError) Unwrap() error { return e.err }
+
+// errorHandler ends jobs that failed outside of our worker, such as one whose
+// arguments can't be read: another try would fail the same way.
+type errorHandler struct{ logger *slog.Logger }
+
+func (h errorHandler) HandleError(ctx context.Context, job *rivertype.JobRow, err error) *river.ErrorHandlerResult {
+	if !isOurs(err) && job.Kind == dlq.JobKind {
+		h.logger.ErrorContext(ctx, "job failed outside of the pipeline", "job_id", job.ID)
+		return &river.ErrorHandlerResult{SetCancelled: true}
+	}
+	return nil
+}
+
+func (h errorHandler) HandlePanic(ctx context.Context, job *rivertype.JobRow, _ any, trace string) *river.ErrorHandlerResult {
+	h.logger.ErrorContext(ctx, "job panicked", "job_id", job.ID, "kind", job.Kind, "trace", trace)
+	return &river.ErrorHandlerResult{SetCancelled: job.Kind == dlq.JobKind}
+}

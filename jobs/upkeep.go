@@ -1,0 +1,57 @@
+package jobs
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/riverqueue/river"
+
+	"geodlq/internal/store"
+)
+
+// How often upkeep runs. The sweeper must come round well inside River's
+// retention of ended jobs, a day for cancelled ones.
+const (
+	sweepEvery  = 10 * time.Second
+	forgetEvery = time.Hour
+)
+
+// sweepAge spares events and jobs that are only just being written.
+const sweepAge = 5 * time.Second
+
+type sweepArgs struct{}
+
+func (sweepArgs) Kind() string { return "sweep" }
+
+type forgetArgs struct{}
+
+func (forgetArgs) Kind() string { return "forget" }
+
+func addUpkeep(workers *river.Workers, s *store.Store, c Config, logger *slog.Logger) {
+	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, _ *river.Job[sweepArgs]) error {
+		made, err := s.Sweep(ctx, sweepAge)
+		if made > 0 {
+			logger.WarnContext(ctx, "the sweeper made letters that the trigger had missed", "letters", made)
+		}
+		return err
+	}))
+	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, _ *river.Job[forgetArgs]) error {
+		if _, err := s.ReleaseBodies(ctx); err != nil {
+			return err
+		}
+		_, err := s.Forget(ctx, c.KeyRetention)
+		return err
+	}))
+}
+
+func periodicUpkeep() []*river.PeriodicJob {
+	once := &river.InsertOpts{MaxAttempts: 1}
+	return []*river.PeriodicJob{
+		river.NewPeriodicJob(river.PeriodicInterval(sweepEvery),
+			func() (river.JobArgs, *river.InsertOpts) { return sweepArgs{}, once },
+			&river.PeriodicJobOpts{RunOnStart: true}),
+		river.NewPeriodicJob(river.PeriodicInterval(forgetEvery),
+			func() (river.JobArgs, *river.InsertOpts) { return forgetArgs{}, once }, nil),
+	}
+}
