@@ -4,6 +4,7 @@ package migrations
 
 import (
 	"context"
+	"crypto/sha256"
 	"embed"
 	"errors"
 	"fmt"
@@ -18,6 +19,9 @@ import (
 
 //go:embed *.sql
 var files embed.FS
+
+//go:embed capture.sql
+var capture string
 
 // triggers are what capture can't do without.
 var triggers = []string{"geodlq_capture_update", "geodlq_capture_insert", "geodlq_capture_delete"}
@@ -58,14 +62,51 @@ func Up(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := upOurs(ctx, conn.Conn()); err != nil {
 		return err
 	}
-	capture, err := files.ReadFile("capture.sql")
-	if err != nil {
-		return err
-	}
-	if _, err := conn.Exec(ctx, string(capture)); err != nil {
+	// The comment tells which capture.sql the functions are of; see Ensure.
+	install := fmt.Sprintf("%s\ncomment on function geodlq_on_job() is '%s';", capture, captureHash())
+	if _, err := conn.Exec(ctx, install); err != nil {
 		return fmt.Errorf("install the capture triggers: %w", err)
 	}
 	return nil
+}
+
+func captureHash() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(capture))) }
+
+// Ensure migrates a database that is behind this program, and then checks it. One
+// that is at the newest version but lost its triggers is refused: somebody should
+// know that failures went uncaptured meanwhile.
+func Ensure(ctx context.Context, pool *pgxpool.Pool) error {
+	newest, err := isNewest(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if !newest {
+		if err := Up(ctx, pool); err != nil {
+			return err
+		}
+	}
+	return Check(ctx, pool)
+}
+
+func isNewest(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+	var versioned, installed bool
+	err := pool.QueryRow(ctx, `select to_regclass('public.geodlq_version') is not null,
+		coalesce(obj_description(to_regproc('geodlq_on_job')), '') = $1`, captureHash()).Scan(&versioned, &installed)
+	if err != nil {
+		return false, fmt.Errorf("schema version: %w", err)
+	}
+	if !versioned || !installed {
+		return false, nil
+	}
+	paths, err := migrate.FindMigrations(files)
+	if err != nil {
+		return false, fmt.Errorf("schema version: %w", err)
+	}
+	var version int
+	if err := pool.QueryRow(ctx, "select version from public.geodlq_version").Scan(&version); err != nil {
+		return false, fmt.Errorf("schema version: %w", err)
+	}
+	return version >= len(paths), nil
 }
 
 func upOurs(ctx context.Context, conn *pgx.Conn) error {

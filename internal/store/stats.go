@@ -170,3 +170,12 @@ func (s *Store) Depth(ctx context.Context) (*dlq.Depth, error) {
 	}
 	return depth, nil
 }
+
+// AnyLetter reports whether there ever was a letter.
+func (s *Store) AnyLetter(ctx context.Context) (bool, error) {
+	var any bool
+	if err := s.pool.QueryRow(ctx, "select exists (select from dead_letters)").Scan(&any); err != nil {
+		return false, fmt.Errorf("any letter: %w", err)
+	}
+	return any, nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"geodlq/internal/localpg"
+	"geodlq/internal/store"
+	"geodlq/jobs"
+	"geodlq/migrations"
+)
+
+// Connections: the store's serve requests and running jobs, River's its own
+// bookkeeping.
+const (
+	storeConns = 24
+	riverConns = 8
+)
+
+// database is a migrated database, ours or the one that DATABASE_URL names.
+type database struct {
+	store   *pgxpool.Pool
+	river   *pgxpool.Pool
+	cluster *localpg.Cluster // nil with DATABASE_URL
+}
+
+// openDatabase connects and brings the schema up if it is behind. It refuses a
+// database whose capture triggers are gone: failures would be lost.
+func openDatabase(ctx context.Context, c config, logger *slog.Logger) (*database, error) {
+	db, err := connect(ctx, c, logger)
+	if err != nil {
+		return nil, err
+	}
+	if err := migrations.Ensure(ctx, db.store); err != nil {
+		db.close()
+		return nil, err
+	}
+	return db, nil
+}
+
+func connect(ctx context.Context, c config, logger *slog.Logger) (*database, error) {
+	db := &database{}
+	url := c.databaseURL
+	var err error
+	if url == "" {
+		db.cluster, err = localpg.Start(ctx, localpg.Options{Dir: c.data, Logger: logger})
+		if err != nil {
+			return nil, err
+		}
+		url = db.cluster.URL()
+	}
+	if db.store, err = store.Connect(ctx, url, storeConns, nil); err == nil {
+		err = db.store.Ping(ctx)
+	}
+	if err != nil {
+		db.close()
+		return nil, fmt.Errorf("database: %w", err)
+	}
+	if db.river, err = store.Connect(ctx, url, riverConns, jobs.RiverSettings); err != nil {
+		db.close()
+		return nil, err
+	}
+	return db, nil
+}
+
+// close leaves the database; the last process out stops a private cluster.
+func (db *database) close() error {
+	if db.store != nil {
+		db.store.Close()
+	}
+	if db.river != nil {
+		db.river.Close()
+	}
+	if db.cluster != nil {
+		return db.cluster.Close()
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+// Command geodlq is a dead-letter queue for spatial events and geotasks.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-ctx.Done()
+		stop() // a second Ctrl-C ends the process at once
+	}()
+	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "geodlq:", err)
+		os.Exit(1)
+	}
+}
+
+// command is one subcommand.
+type command struct {
+	name, args, help string
+	run              func(ctx context.Context, p *process) error
+}
+
+var commands = []command{
+	{"serve", "", "serve the web and work the jobs", runServe},
+	{"web", "", "serve the web alone", runWeb},
+	{"work", "", "work the jobs alone", runWork},
+	{"demo", "", "serve with a sample incident, and a sink that is down over Iberia", runDemo},
+	{"migrate", "", "bring the database to the newest version, capture triggers included", runMigrate},
+	{"seed", "N", "make N synthetic letters, for benchmarks", runSeed},
+	{"version", "", "print the version", runVersion},
+}
+
+// process is what a subcommand has of its surroundings.
+type process struct {
+	config         config
+	args           []string // behind the flags
+	stdout, stderr io.Writer
+}
+
+// run is the whole program, without globals, so that a test can start it.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	if len(args) == 0 {
+		usage(stderr)
+		return errors.New("name a command")
+	}
+	if args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+		usage(stdout)
+		return nil
+	}
+	for _, c := range commands {
+		if c.name != args[0] {
+			continue
+		}
+		p := &process{stdout: stdout, stderr: stderr}
+		flags := flag.NewFlagSet("geodlq "+c.name, flag.ContinueOnError)
+		flags.SetOutput(stderr)
+		flags.Usage = func() {
+			fmt.Fprintf(stderr, "geodlq %s %s: %s\n\nEach flag has an environment variable; the flag wins.\n\n", c.name, c.args, c.help)
+			flags.PrintDefaults()
+		}
+		if err := p.config.bind(flags, getenv); err != nil {
+			return err
+		}
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		if err := p.config.check(); err != nil {
+			return err
+		}
+		p.args = flags.Args()
+		return c.run(ctx, p)
+	}
+	usage(stderr)
+	return fmt.Errorf("there is no command %q", args[0])
+}
+
+func usage(w io.Writer) {
+	fmt.Fprint(w, "geodlq: a dead-letter queue for spatial events and geotasks\n\nusage: geodlq COMMAND [flags]\n\n")
+	for _, c := range commands {
+		fmt.Fprintf(w, "  %-10s %s\n", c.name+" "+c.args, c.help)
+	}
+	fmt.Fprint(w, "\ngeodlq COMMAND -h lists the flags.\n")
+}

@@ -1,0 +1,148 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"geodlq/internal/dlq"
+	"geodlq/internal/pipeline"
+)
+
+// maxBatch bounds the events of one batch.
+const maxBatch = 100_000
+
+const recordSeparator = 0x1e
+
+// batchSeparator tells the media types of batches: GeoJSON text sequences (RFC
+// 8142), whose records begin with RS, and newline-delimited JSON.
+func batchSeparator(mediaType string) (byte, bool) {
+	base, _, err := mime.ParseMediaType(mediaType)
+	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
+		return 0, false
+	}
+	switch base {
+	case "application/geo+json-seq":
+		return recordSeparator, true
+	case "application/x-ndjson", "application/ndjson":
+		return '\n', true
+	}
+	return 0, false
+}
+
+// batchAnswer is the answer to a batch.
+type batchAnswer struct {
+	Accepted int            `json:"accepted"`
+	Events   []batchEvent   `json:"events"`
+	Rejected []batchProblem `json:"rejected"`
+}
+
+type batchEvent struct {
+	Index   int     `json:"index"`
+	WorkKey string  `json:"work_key"`
+	JobID   *string `json:"job_id"`
+}
+
+type batchProblem struct {
+	Index  int    `json:"index"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
+// postBatch takes each record as an event of its own. Its key is <batch key>#<i>;
+// without a batch key each stands as if it were sent alone.
+func (s *Server) postBatch(c echo.Context, batch *sent, body []byte, separator byte, h *hold) error {
+	body, err := s.decodeBatch(batch, body, h)
+	if err != nil {
+		return err
+	}
+	records := splitRecords(body, separator)
+	if len(records) > maxBatch {
+		return echo.NewHTTPError(http.StatusRequestEntityTooLarge, "A batch holds at most 100000 events; send it in parts.")
+	}
+	events := make([]dlq.NewEvent, len(records))
+	for i, record := range records {
+		if events[i], err = batch.record(record, i); err != nil {
+			return err
+		}
+	}
+	answer := batchAnswer{Events: []batchEvent{}, Rejected: []batchProblem{}}
+	if len(events) == 0 {
+		return answerJSON(c, http.StatusAccepted, mediaJSON, answer)
+	}
+	receipts, err := s.store.Accept(c.Request().Context(), events)
+	if err != nil {
+		return err
+	}
+	for i, r := range receipts {
+		if r.Conflict {
+			answer.Rejected = append(answer.Rejected, batchProblem{i, http.StatusConflict, s.problemOf(dlq.ErrDuplicate).Detail})
+			continue
+		}
+		answer.Events = append(answer.Events, batchEvent{i, r.WorkKey, jobID(r.JobID)})
+	}
+	answer.Accepted = len(answer.Events)
+	return answerJSON(c, http.StatusAccepted, mediaJSON, answer)
+}
+
+// decodeBatch undoes a batch's content coding; its records are kept decoded. A
+// batch that does not decode has no records to become letters and is refused.
+func (s *Server) decodeBatch(batch *sent, body []byte, h *hold) ([]byte, error) {
+	coding := batch.headers["content-encoding"]
+	delete(batch.headers, "content-encoding")
+	switch {
+	case coding == "" || strings.EqualFold(coding, "identity"):
+		return body, nil
+	case !isGzip(coding):
+		return nil, echo.NewHTTPError(http.StatusUnsupportedMediaType, "A batch is sent as gzip or without a content coding.")
+	}
+	if pipeline.GunzipSizeOver(body, s.config.BodyMax) {
+		return nil, &http.MaxBytesError{Limit: s.config.BodyMax}
+	}
+	decoded, err := pipeline.Gunzip(body, s.config.BodyMax)
+	if err != nil {
+		return nil, dlq.BadRequest("body", "is not the gzip that Content-Encoding says")
+	}
+	return decoded, h.take(int64(len(decoded)))
+}
+
+// splitRecords cuts a batch into the exact bytes of its records, without empty
+// ones. A sequence without any RS is taken to be delimited by newlines, as many
+// producers write it.
+func splitRecords(body []byte, separator byte) [][]byte {
+	if separator == recordSeparator && bytes.IndexByte(body, recordSeparator) < 0 {
+		separator = '\n'
+	}
+	var records [][]byte
+	for record := range bytes.SplitSeq(body, []byte{separator}) {
+		record = bytes.TrimSuffix(record, []byte{'\n'})
+		record = bytes.TrimSuffix(record, []byte{'\r'})
+		if len(bytes.TrimSpace(record)) > 0 {
+			records = append(records, record)
+		}
+	}
+	return records
+}
+
+func (s *sent) record(record []byte, i int) (dlq.NewEvent, error) {
+	one := *s
+	one.mediaType = mediaGeoJSON
+	one.headers = maps.Clone(s.headers)
+	delete(one.headers, "idempotency-key")
+	one.key, one.binary = "", nil
+	e, err := one.event(record)
+	if err != nil || s.key == "" {
+		return e, err
+	}
+	batchKey, err := dlq.EventKey("Idempotency-Key", s.source, s.key)
+	if err != nil {
+		return e, err
+	}
+	e.WorkKey, e.Content = dlq.ChildKey(batchKey, i), false
+	return e, nil
+}

@@ -1,0 +1,158 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"geodlq/internal/dlq"
+	"geodlq/internal/store"
+	"geodlq/views"
+)
+
+// problem is problem details (RFC 9457).
+type problem struct {
+	Type   string         `json:"type"`
+	Title  string         `json:"title"`
+	Status int            `json:"status"`
+	Detail string         `json:"detail"`
+	Errors []problemField `json:"errors,omitempty"`
+
+	retryAfter int // seconds; 0: none
+}
+
+type problemField struct {
+	Field  string `json:"field"`
+	Detail string `json:"detail"`
+}
+
+// statuses is the one map from the domain's errors to HTTP.
+var statuses = []struct {
+	err    error
+	status int
+	detail string // empty: the error's own words are for people
+}{
+	{dlq.ErrNotFound, http.StatusNotFound, "There is nothing at this address."},
+	{dlq.ErrDuplicate, http.StatusConflict, "This key was used for another body. A key names one unit of work: send the same bytes, or another key."},
+	{dlq.ErrConflict, http.StatusConflict, ""},
+	{dlq.ErrInvalid, http.StatusUnprocessableEntity, ""},
+	{dlq.ErrBadRequest, http.StatusBadRequest, ""},
+	{dlq.ErrTooLarge, http.StatusRequestEntityTooLarge, ""},
+	{dlq.ErrOverloaded, http.StatusServiceUnavailable, "Too much is being received at once. Nothing was stored; send it again."},
+}
+
+// problemOf says an error in words for the client; internal text stays inside.
+func (s *Server) problemOf(err error) problem {
+	var httpErr *echo.HTTPError
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return newProblem(http.StatusRequestEntityTooLarge, "The body is larger than "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes.")
+	case errors.As(err, &httpErr):
+		return newProblem(httpErr.Code, httpDetail(httpErr))
+	}
+	for _, known := range statuses {
+		if !errors.Is(err, known.err) {
+			continue
+		}
+		p := newProblem(known.status, known.detail)
+		var field *dlq.FieldError
+		var conflict *dlq.ConflictError
+		switch {
+		case errors.As(err, &field):
+			p.Detail = field.Error()
+			p.Errors = []problemField{{field.Field, field.Reason}}
+		case errors.As(err, &conflict):
+			p.Detail = upperFirst(conflict.Reason) + "."
+		case p.Detail == "":
+			p.Detail = known.err.Error()
+		}
+		if known.status == http.StatusServiceUnavailable {
+			p.retryAfter = 1
+		}
+		return p
+	}
+	if store.Unavailable(err) {
+		p := newProblem(http.StatusServiceUnavailable, "The database can't be reached. Nothing was stored; send it again.")
+		p.retryAfter = 5
+		return p
+	}
+	return newProblem(http.StatusInternalServerError, "Something broke on our side; it is logged.")
+}
+
+func newProblem(status int, detail string) problem {
+	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
+}
+
+func httpDetail(e *echo.HTTPError) string {
+	switch e.Code {
+	case http.StatusNotFound:
+		return "There is nothing at this address."
+	case http.StatusMethodNotAllowed:
+		return "This address does not take that method."
+	}
+	if text, ok := e.Message.(string); ok {
+		return text
+	}
+	return http.StatusText(e.Code)
+}
+
+func upperFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// writeError is where every error becomes an answer: a page for who wants HTML,
+// problem details for others.
+func (s *Server) writeError(err error, c echo.Context) {
+	if errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil {
+		return // nobody waits for an answer
+	}
+	p := s.problemOf(err)
+	if p.Status >= 500 {
+		s.logger.Error("request failed", "method", c.Request().Method, "route", c.Path(), "status", p.Status, "error", err)
+	}
+	if c.Response().Committed {
+		return
+	}
+	h := c.Response().Header()
+	h.Add("Vary", "Accept")
+	if p.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.retryAfter))
+	}
+	if p.Status == http.StatusRequestEntityTooLarge || p.Status == http.StatusServiceUnavailable {
+		h.Set("Connection", "close") // the rest of the body is not read
+	}
+	if wantsPage(c) {
+		s.writeErrorPage(c, p)
+		return
+	}
+	h.Set(echo.HeaderContentType, "application/problem+json")
+	c.Response().WriteHeader(p.Status)
+	_ = encodeJSON(c.Response(), p)
+}
+
+func (s *Server) writeErrorPage(c echo.Context, p problem) {
+	fields := make([]views.FieldProblem, len(p.Errors))
+	for i, f := range p.Errors {
+		fields[i] = views.FieldProblem{Field: f.Field, Problem: f.Detail}
+	}
+	var page bytes.Buffer
+	component := views.Problem(views.ProblemPage{Status: p.Status, Title: p.Title, Detail: p.Detail, Fields: fields})
+	if err := component.Render(c.Request().Context(), &page); err != nil {
+		s.logger.Error("error page not rendered", "error", err)
+	}
+	_ = c.HTMLBlob(p.Status, page.Bytes())
+}
+
+func wantsPage(c echo.Context) bool {
+	path := c.Request().URL.Path
+	return !strings.HasPrefix(path, "/v1/") && strings.Contains(c.Request().Header.Get("Accept"), "text/html")
+}

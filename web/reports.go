@@ -1,0 +1,291 @@
+package web
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/labstack/echo/v4"
+
+	"geodlq/internal/dlq"
+)
+
+// reportBody is the body of POST /v1/dead-letters.
+type reportBody struct {
+	WorkKey     string          `json:"work_key"`
+	Task        string          `json:"task"`
+	Source      string          `json:"source"`
+	Error       string          `json:"error"`
+	Traceback   string          `json:"traceback"`
+	Stage       dlq.Stage       `json:"stage"`
+	Class       dlq.Class       `json:"class"`
+	Geometry    json.RawMessage `json:"geometry"`
+	SrcCRS      string          `json:"src_crs"`
+	Tile        *tileBody       `json:"tile"`
+	Bounds      []float64       `json:"bounds"`
+	Params      json.RawMessage `json:"params"`
+	Payload     json.RawMessage `json:"payload"`
+	PayloadRef  json.RawMessage `json:"payload_ref"`
+	CodeVersion string          `json:"code_version"`
+	RunID       string          `json:"run_id"`
+	Host        string          `json:"host"`
+	HTTPStatus  *int            `json:"http_status"`
+	ExitCode    *int            `json:"exit_code"`
+	LogURL      string          `json:"log_url"`
+	TraceID     string          `json:"trace_id"`
+	EventTime   *time.Time      `json:"event_time"`
+	Labels      json.RawMessage `json:"labels"`
+}
+
+type tileBody struct{ Z, X, Y *int }
+
+// reportAnswer is the answer to it.
+type reportAnswer struct {
+	WorkKey   string `json:"work_key"`
+	LetterID  *int64 `json:"letter_id"`
+	Attempts  *int   `json:"attempts"`
+	Spooled   bool   `json:"spooled"`
+	Duplicate bool   `json:"duplicate"`
+}
+
+// postReport counts a failure of a geotask: 201 for a new letter, 200 for one
+// more attempt or a repeated report.
+func (s *Server) postReport(c echo.Context) error {
+	h := &hold{budget: s.inFlight}
+	defer h.release()
+	text, err := readBody(c.Response(), c.Request(), s.config.BodyMax, h)
+	if err != nil {
+		return err
+	}
+	var body reportBody
+	if err := readJSON(text, &body); err != nil {
+		return err
+	}
+	report, err := body.report()
+	if err != nil {
+		return err
+	}
+	if report.ReportKey, err = reportKey(c.Request().Header, report.Source); err != nil {
+		return err
+	}
+	if err := s.locator.Locate(c.Request().Context(), report, body.Geometry); err != nil {
+		return err
+	}
+	receipt, err := s.store.Report(c.Request().Context(), report)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if receipt.Created {
+		status = http.StatusCreated
+		c.Response().Header().Set("Location", fmt.Sprintf("/v1/dead-letters/%d", receipt.LetterID))
+	}
+	return answerJSON(c, status, mediaJSON, reportAnswer{
+		WorkKey: receipt.WorkKey, LetterID: &receipt.LetterID, Attempts: &receipt.Attempts, Duplicate: receipt.Duplicate,
+	})
+}
+
+func reportKey(h http.Header, source string) (string, error) {
+	key, err := oneHeader(h, "Idempotency-Key")
+	if err != nil || len(h.Values("Idempotency-Key")) == 0 {
+		return "", err
+	}
+	return dlq.EventKey("Idempotency-Key", source, key)
+}
+
+// readJSON reads one JSON object. What is not JSON is a bad request; a member of
+// another type than it should be is invalid, by its name.
+func readJSON(text []byte, into any) error {
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	if !utf8.Valid(text) {
+		return dlq.BadRequest("body", "is not UTF-8")
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	err := dec.Decode(into)
+	var typeErr *json.UnmarshalTypeError
+	var timeErr *time.ParseError
+	switch {
+	case errors.As(err, &typeErr) && typeErr.Field != "":
+		return dlq.Invalid(typeErr.Field, "must be %s, not a JSON %s", jsonType(typeErr.Type), typeErr.Value)
+	case errors.As(err, &timeErr):
+		return dlq.Invalid("event_time", "must be a time as in RFC 3339, such as 2026-01-31T03:00:00Z")
+	case err != nil:
+		return dlq.BadRequest("body", "is not a JSON object: %s", jsonErrorText(err))
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return dlq.BadRequest("body", "has text behind its JSON object")
+	}
+	return nil
+}
+
+func jsonErrorText(err error) string {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Sprintf("it breaks off or goes wrong at byte %d", syntax.Offset)
+	}
+	return "it ends too early or holds something else"
+}
+
+func jsonType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int:
+		return "an integer"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "an array"
+	case reflect.Struct:
+		return "an object"
+	}
+	return "a " + t.Kind().String()
+}
+
+// report checks a body and makes it a Report without a place.
+func (b *reportBody) report() (*dlq.Report, error) {
+	source, err := dlq.CheckSource("source", b.Source)
+	if err != nil {
+		return nil, err
+	}
+	if b.WorkKey == "" {
+		return nil, dlq.Invalid("work_key", "is missing")
+	}
+	key, err := dlq.EventKey("work_key", source, b.WorkKey)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	r := &dlq.Report{
+		WorkKey: key, Task: b.Task, Source: source,
+		Error: dlq.CleanText(b.Error, dlq.MaxError), Traceback: dlq.CleanText(b.Traceback, dlq.MaxStack),
+		Stage: b.Stage, Class: b.Class, HTTPStatus: b.HTTPStatus, ExitCode: b.ExitCode,
+		SrcCRS: dlq.CleanText(b.SrcCRS, 1000), Bounds: b.Bounds,
+		Params: b.Params, PayloadRef: b.PayloadRef, Labels: b.Labels,
+		CodeVersion: dlq.CleanText(b.CodeVersion, 300), RunID: dlq.CleanText(b.RunID, 300), Host: dlq.CleanText(b.Host, 300),
+		LogURL: dlq.CleanText(b.LogURL, 2000), TraceID: dlq.CleanText(b.TraceID, 300), EventTime: b.EventTime,
+	}
+	if r.Stage == "" {
+		r.Stage = dlq.StageDownstream
+	}
+	if r.Class == "" {
+		r.Class = dlq.ClassUnknown
+	}
+	if b.Tile != nil {
+		r.Tile = &dlq.Tile{Z: *b.Tile.Z, X: *b.Tile.X, Y: *b.Tile.Y}
+	}
+	if len(b.Payload) > 0 && !isNull(b.Payload) {
+		r.Payload, r.MediaType = b.Payload, mediaJSON
+	}
+	return r, nil
+}
+
+func (b *reportBody) check() error {
+	switch {
+	case b.Task == "":
+		return dlq.Invalid("task", "is missing")
+	case strings.TrimSpace(b.Error) == "":
+		return dlq.Invalid("error", "is missing")
+	case b.Stage != "" && !b.Stage.Valid():
+		return dlq.Invalid("stage", "%.60q is none of %v", b.Stage, dlq.Stages)
+	case b.Class != "" && !b.Class.Valid():
+		return dlq.Invalid("class", "%.60q is none of %v", b.Class, dlq.Classes)
+	}
+	if err := dlq.CheckName("task", b.Task); err != nil {
+		return err
+	}
+	if err := b.checkPlace(); err != nil {
+		return err
+	}
+	for _, object := range []struct {
+		name string
+		text *json.RawMessage
+	}{{"params", &b.Params}, {"labels", &b.Labels}, {"payload_ref", &b.PayloadRef}} {
+		if err := checkObject(object.name, object.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *reportBody) checkPlace() error {
+	if t := b.Tile; t != nil {
+		if t.Z == nil || t.X == nil || t.Y == nil {
+			return dlq.Invalid("tile", "needs z, x and y")
+		}
+		if !(dlq.Tile{Z: *t.Z, X: *t.X, Y: *t.Y}).Valid() {
+			return dlq.Invalid("tile", "%d/%d/%d does not exist: z is 0 to %d, x and y 0 to 2^z - 1", *t.Z, *t.X, *t.Y, dlq.MaxTileZoom)
+		}
+	}
+	if b.Bounds == nil {
+		return nil
+	}
+	if len(b.Bounds) != 4 {
+		return dlq.Invalid("bounds", "must be [west, south, east, north]")
+	}
+	for _, v := range b.Bounds {
+		if math.IsInf(v, 0) || math.IsNaN(v) {
+			return dlq.Invalid("bounds", "must be finite")
+		}
+	}
+	if b.Bounds[1] > b.Bounds[3] {
+		return dlq.Invalid("bounds", "south lies north of north")
+	}
+	return nil
+}
+
+// checkObject wants a JSON object that JSONB can hold, or nothing. What JSONB
+// refuses of it, escaped NULs and lone surrogates, is replaced: these are words
+// beside the failure, not its payload.
+func checkObject(name string, text *json.RawMessage) error {
+	if len(*text) == 0 || isNull(*text) {
+		*text = nil
+		return nil
+	}
+	if (*text)[0] != '{' {
+		return dlq.Invalid(name, "must be an object")
+	}
+	if !bytes.Contains(*text, []byte(`\u`)) {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(*text))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return dlq.Invalid(name, "must be an object")
+	}
+	clean, err := json.Marshal(withoutNUL(v))
+	if err != nil {
+		return dlq.Invalid(name, "must be an object")
+	}
+	*text = clean
+	return nil
+}
+
+func withoutNUL(v any) any {
+	switch v := v.(type) {
+	case string:
+		return strings.ReplaceAll(v, "\x00", "\uFFFD")
+	case []any:
+		for i := range v {
+			v[i] = withoutNUL(v[i])
+		}
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, value := range v {
+			out[strings.ReplaceAll(k, "\x00", "\uFFFD")] = withoutNUL(value)
+		}
+		return out
+	}
+	return v
+}
+
+func isNull(text json.RawMessage) bool { return bytes.Equal(bytes.TrimSpace(text), []byte("null")) }
