@@ -9,7 +9,6 @@ import (
 
 	"geodlq/internal/localpg"
 	"geodlq/internal/store"
-	"geodlq/jobs"
 	"geodlq/migrations"
 )
 
@@ -52,14 +51,14 @@ func connect(ctx context.Context, c config, logger *slog.Logger) (*database, err
 		}
 		url = db.cluster.URL()
 	}
-	if db.store, err = store.Connect(ctx, url, storeConns, nil); err == nil {
+	if db.store, err = store.Connect(ctx, url, storeConns); err == nil {
 		err = db.store.Ping(ctx)
 	}
 	if err != nil {
 		db.close()
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	if db.river, err = store.Connect(ctx, url, riverConns, jobs.RiverSettings); err != nil {
+	if db.river, err = store.ConnectRiver(ctx, url, riverConns); err != nil {
 		db.close()
 		return nil, err
 	}

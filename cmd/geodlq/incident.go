@@ -145,10 +145,12 @@ func (s *sampler) parcel(source, task string, i int, places []place) {
 	s.event(source, task, i, feature(i, ringGeometry([][2]float64{{lon, lat}, {lon + d, lat}, {lon + d, lat + d}, {lon, lat + d}, {lon, lat}})), nil)
 }
 
-// deprecatedCRS: a cadastre's extracts claim a code that was withdrawn.
+// deprecatedCRS: a survey's extracts claim a code that EPSG withdrew and PostGIS
+// does not list.
 func (s *sampler) deprecatedCRS(i int) {
-	x, y := 4_580_000+s.rand.NormFloat64()*20_000, 5_820_000+s.rand.NormFloat64()*20_000
-	s.event("kataster-bb", "cadastre_import", i, feature(i, pointGeometry(x, y)), map[string]string{"Content-Crs": deprecatedCode})
+	const code = "EPSG:2300" // Qornoq 1927 / Greenland zone 3 east
+	x, y := 500_000+s.rand.NormFloat64()*20_000, 300_000+s.rand.NormFloat64()*20_000
+	s.event("survey-gl", "cadastre_import", i, feature(i, pointGeometry(x, y)), map[string]string{"Content-Crs": code})
 }
 
 // swappedAxes: latitude first, and far enough east to be found out.
@@ -204,6 +206,3 @@ func (s *sampler) failedTile(i int) {
 			`"payload_ref":{"uri":"s3://dem/orbit-%d.tif","window":[%d,0,8192,8192],"nodata":-9999},"code_version":"v43","run_id":"nightly-%s","host":"tiler-3"}`,
 		s.run, z, x, y, i*8192, z, x, y, z, orbit, orbit, i*8192, s.run)})
 }
-
-// deprecatedCode is a code that EPSG deprecated and PostGIS does not list.
-const deprecatedCode = "EPSG:2091"

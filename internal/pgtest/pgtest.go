@@ -83,7 +83,7 @@ func URL(t testing.TB) string {
 // Pool is a pool on a fresh database.
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	pool, err := store.Connect(context.Background(), URL(t), 16, nil)
+	pool, err := store.Connect(context.Background(), URL(t), 16)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
@@ -105,7 +105,7 @@ var templateOnce = sync.OnceValues(func() (string, error) {
 	if err := admin(c, "create database "+name); err != nil {
 		return "", err
 	}
-	pool, err := store.Connect(context.Background(), c.URLFor(name), 4, nil)
+	pool, err := store.Connect(context.Background(), c.URLFor(name), 4)
 	if err != nil {
 		return "", err
 	}

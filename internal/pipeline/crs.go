@@ -112,8 +112,10 @@ func (r *run) reproject(ctx context.Context, g orb.Geometry) (orb.Geometry, erro
 		f := failed(dlq.StageCRS, dlq.ClassUnknown, "the reprojection did not end in time")
 		f.transient = true
 		return nil, f
+	case errors.Is(err, store.ErrUnknownSRID):
+		return nil, failed(dlq.StageCRS, dlq.ClassCRSMismatch, "%s is claimed, which PostGIS does not list: it may be deprecated", r.claimText())
 	case errors.Is(err, store.ErrGeometry):
-		return nil, failed(dlq.StageCRS, dlq.ClassCRSMismatch, "the coordinates don't fit %s: %v", r.claim.text, err)
+		return nil, failed(dlq.StageCRS, dlq.ClassCRSMismatch, "%s is claimed, but the coordinates don't fit it: %v", r.claimText(), err)
 	case err != nil:
 		return nil, databaseFailure(dlq.StageCRS, err)
 	}
@@ -132,7 +134,7 @@ func (r *run) reproject(ctx context.Context, g orb.Geometry) (orb.Geometry, erro
 }
 
 func (r *run) mismatch(why string) *failure {
-	return failed(dlq.StageCRS, dlq.ClassCRSMismatch, "%s is claimed, but the coordinates don't fit it: %s", r.claim.text, why)
+	return failed(dlq.StageCRS, dlq.ClassCRSMismatch, "%s is claimed, but the coordinates don't fit it: %s", r.claimText(), why)
 }
 
 // fits checks every point, in EPSG:4326, against the areas of use.
@@ -168,8 +170,10 @@ func (r *run) claimSaid() string {
 	if r.claim.text == "" {
 		return "no CRS is claimed, so EPSG:4326 holds"
 	}
-	return dlq.CleanText(r.claim.text, 80) + " is claimed"
+	return r.claimText() + " is claimed"
 }
+
+func (r *run) claimText() string { return dlq.CleanText(r.claim.text, 80) }
 
 // wrap cuts what runs past the antimeridian.
 func (r *run) wrap(ctx context.Context, g orb.Geometry) (orb.Geometry, error) {

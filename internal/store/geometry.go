@@ -13,6 +13,9 @@ import (
 // SRID itself: trying again would not help.
 var ErrGeometry = errors.New("geometry refused")
 
+// ErrUnknownSRID: spatial_ref_sys does not list it.
+var ErrUnknownSRID = errors.New("unknown SRID")
+
 // Flaw is why and where a geometry is not valid (OGC 06-103r4 §6.1.11).
 type Flaw struct {
 	Reason string
@@ -77,6 +80,9 @@ func geometryError(err error) error {
 	}
 	// PostGIS raises XX000 (internal_error) for what GEOS and PROJ refuse, and
 	// 22xxx (data_exception) for what it can't read.
+	if strings.Contains(pgErr.Message, "Cannot find SRID") {
+		return ErrUnknownSRID
+	}
 	if pgErr.Code == "XX000" || strings.HasPrefix(pgErr.Code, "22") {
 		return fmt.Errorf("%w: %s", ErrGeometry, pgErr.Message)
 	}

@@ -32,23 +32,37 @@ type Rules struct {
 // New returns a Store over a migrated database.
 func New(pool *pgxpool.Pool, rules Rules) *Store { return &Store{pool: pool, rules: rules} }
 
-// Connect opens a pool on a connection string. A cancelled context cancels its
-// query on the server too, so that an abandoned topology check does not go on.
-func Connect(ctx context.Context, url string, maxConns int32, settings map[string]string) (*pgxpool.Pool, error) {
+// Connect opens the store's pool on a connection string. A cancelled context
+// cancels its query on the server too, so that an abandoned topology check does
+// not go on.
+func Connect(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
+	return connect(ctx, url, func(c *pgxpool.Config) {
+		c.MaxConns = maxConns
+		c.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+			return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: 5 * time.Second}
+		}
+	})
+}
+
+// ConnectRiver opens River's own pool. Its notifier interrupts a wait by its
+// context, which must not cancel anything on the server; and a generic plan of
+// its fetch, made while the table was empty, turns into a scan later.
+func ConnectRiver(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
+	return connect(ctx, url, func(c *pgxpool.Config) {
+		c.MaxConns = maxConns
+		c.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_custom_plan"
+	})
+}
+
+func connect(ctx context.Context, url string, adapt func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
-	config.MaxConns = maxConns
-	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, CancelRequestDelay: 0, DeadlineDelay: 5 * time.Second}
-	}
-	for name, value := range settings {
-		config.ConnConfig.RuntimeParams[name] = value
-	}
 	if _, set := config.ConnConfig.RuntimeParams["application_name"]; !set {
 		config.ConnConfig.RuntimeParams["application_name"] = "geodlq"
 	}
+	adapt(config)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
