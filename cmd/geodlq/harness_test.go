@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"geodlq/internal/pgtest"
+	"geodlq/internal/store"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// server is the whole program, running over a database of its own.
+type server struct {
+	t    testing.TB
+	url  string
+	db   *pgxpool.Pool
+	env  map[string]string
+	log  *syncBuffer
+	stop func()
+}
+
+// quick are settings under which failures come to their end in a test's time.
+var quick = map[string]string{
+	"GEODLQ_ADDR": "127.0.0.1:0", "GEODLQ_MAX_ATTEMPTS": "3", "GEODLQ_RETRY_BASE": "20ms", "GEODLQ_RETRY_MAX": "50ms",
+	"GEODLQ_SINK_TIMEOUT": "300ms", "GEODLQ_LOG_LEVEL": "debug",
+}
+
+// startServer runs geodlq serve with env over quick, and stops it with the test.
+func startServer(t testing.TB, env map[string]string) *server {
+	t.Helper()
+	return startCommand(t, "serve", pgtest.URL(t), env)
+}
+
+func startCommand(t testing.TB, command, databaseURL string, env map[string]string) *server {
+	t.Helper()
+	all := maps.Clone(quick)
+	maps.Copy(all, env)
+	all["DATABASE_URL"] = databaseURL
+	s := &server{t: t, env: all, log: &syncBuffer{}}
+	stdout, printed := io.Pipe()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{command}, func(name string) string { return all[name] }, printed, s.log)
+		printed.Close()
+	}()
+	line := make(chan string, 1)
+	go func() {
+		var first [200]byte
+		n, _ := stdout.Read(first[:])
+		line <- string(first[:n])
+		_, _ = io.Copy(io.Discard, stdout)
+	}()
+	select {
+	case text := <-line:
+		_, s.url, _ = strings.Cut(strings.TrimSpace(text), " on ")
+	case err := <-ended:
+		t.Fatalf("geodlq %s ended: %v\n%s", command, err, s.log)
+	case <-time.After(60 * time.Second):
+		t.Fatalf("geodlq %s did not start\n%s", command, s.log)
+	}
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("geodlq %s: %v", command, err)
+		}
+		if t.Failed() {
+			t.Logf("log:\n%s", s.log.tail(4000))
+		}
+	})
+	t.Cleanup(s.stop)
+	var err error
+	if s.db, err = store.Connect(context.Background(), databaseURL, 4); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.db.Close)
+	return s
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (a answer) json(t testing.TB) map[string]any {
+	t.Helper()
+	var out map[string]any
+	if err := json.Unmarshal(a.body, &out); err != nil {
+		t.Fatalf("answer %d %q: %v", a.status, a.body, err)
+	}
+	return out
+}
+
+func (s *server) do(method, path string, header map[string]string, body []byte) answer {
+	s.t.Helper()
+	request, err := http.NewRequest(method, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for name, value := range header {
+		request.Header.Set(name, value)
+	}
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(request)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return answer{response.StatusCode, response.Header, text}
+}
+
+func (s *server) get(path string) answer { s.t.Helper(); return s.do("GET", path, nil, nil) }
+
+// post sends GeoJSON under a key.
+func (s *server) post(key, body string) answer {
+	s.t.Helper()
+	return s.do("POST", "/v1/events", map[string]string{"Content-Type": "application/geo+json", "Idempotency-Key": key}, []byte(body))
+}
+
+func eventPath(key string) string { return "/v1/events/" + url.PathEscape(key) }
+
+// settle waits until an event, and its children, are at their end.
+func (s *server) settle(key string) map[string]any {
+	s.t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for {
+		a := s.get(eventPath(key))
+		if a.status != 200 {
+			s.t.Fatalf("GET event %q: %d %s", key, a.status, a.body)
+		}
+		event := a.json(s.t)
+		switch event["state"] {
+		case "processed", "dead":
+			return event
+		case "split":
+			for _, child := range event["children"].([]any) {
+				s.settle(child.(string))
+			}
+			return event
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("event %q is still %v\n%s", key, event, s.log.tail(3000))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (s *server) letter(id any) map[string]any {
+	s.t.Helper()
+	a := s.get(fmt.Sprintf("/v1/dead-letters/%.0f", id))
+	if a.status != 200 {
+		s.t.Fatalf("letter %v: %d %s", id, a.status, a.body)
+	}
+	return a.json(s.t)
+}
+
+func properties(letter map[string]any) map[string]any { return letter["properties"].(map[string]any) }
+
+func (s *server) count(query string, args ...any) int {
+	s.t.Helper()
+	var n int
+	if err := s.db.QueryRow(context.Background(), query, args...).Scan(&n); err != nil {
+		s.t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+func (s *server) exec(query string, args ...any) {
+	s.t.Helper()
+	if _, err := s.db.Exec(context.Background(), query, args...); err != nil {
+		s.t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// eventually waits for cond.
+func (s *server) eventually(what string, cond func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !cond(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("not within a minute: %s\n%s", what, s.log.tail(3000))
+		}
+	}
+}
+
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func (b *syncBuffer) tail(n int) string {
+	text := b.String()
+	return text[max(0, len(text)-n):]
+}
