@@ -42,10 +42,6 @@ const attemptMargin = 25
 // MaxJobAttempts is River's max_attempts for a number of tries.
 func MaxJobAttempts(tries int) int { return min(tries+attemptMargin, 30_000) }
 
-// RiverSettings are what River's own pool needs of PostgreSQL: a generic plan of
-// its fetch, made while the table was empty, turns into a scan later.
-var RiverSettings = map[string]string{"plan_cache_mode": "force_custom_plan"}
-
 // JobTimeout is how long a job may run: well inside the time after which it would
 // be taken for lost.
 func (c Config) JobTimeout() time.Duration {

@@ -3,7 +3,9 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -14,7 +16,7 @@ import (
 
 func newSink(s *store.Store, c Config) (pipeline.Sink, error) {
 	if c.SinkURL == "" {
-		return tableSink{s}, nil
+		return tableSink{s, c.SinkTimeout}, nil
 	}
 	webhook, err := pipeline.NewWebhook(c.SinkURL, c.SinkSecret, c.SinkTimeout)
 	if err != nil {
@@ -25,13 +27,30 @@ func newSink(s *store.Store, c Config) (pipeline.Sink, error) {
 
 // tableSink writes to the features table, in the transaction that marks the event
 // processed.
-type tableSink struct{ store *store.Store }
+type tableSink struct {
+	store   *store.Store
+	timeout time.Duration
+}
 
 func (t tableSink) Deliver(ctx context.Context, d *pipeline.Delivery) error {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
 	err := t.store.Complete(ctx, d.Event, d.Tries, &store.Feature{Properties: d.Properties, WKB: d.WKB})
 	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && strings.HasPrefix(pgErr.Code, "22") { // data_exception
-		return &pipeline.DeliveryError{Class: dlq.ClassUnknown, Text: "the features table refused it: " + pgErr.Message}
+	switch {
+	case err == nil, errors.Is(err, dlq.ErrSuperseded), store.Unavailable(err):
+		return err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return &pipeline.DeliveryError{Class: dlq.ClassUpstreamTimeout, Transient: true,
+			Text: fmt.Sprintf("the features table: no answer in %s", t.timeout)}
+	case errors.As(err, &pgErr):
+		// 22xxx, data_exception: the data's fault. Else the table's, which may be mended.
+		data := strings.HasPrefix(pgErr.Code, "22")
+		class := dlq.ClassUpstreamError
+		if data {
+			class = dlq.ClassUnknown
+		}
+		return &pipeline.DeliveryError{Class: class, Transient: !data, Text: "the features table: " + pgErr.Message}
 	}
 	return err
 }

@@ -142,7 +142,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 func (s *Server) writeErrorPage(c echo.Context, p problem) {
 	fields := make([]views.FieldProblem, len(p.Errors))
 	for i, f := range p.Errors {
-		fields[i] = views.FieldProblem{Field: f.Field, Problem: f.Detail}
+		fields[i] = views.FieldProblem{Field: f.Field, Reason: f.Detail}
 	}
 	var page bytes.Buffer
 	component := views.Problem(views.ProblemPage{Status: p.Status, Title: p.Title, Detail: p.Detail, Fields: fields})

@@ -1,0 +1,110 @@
+package views
+
+import (
+	"strings"
+
+	"geodlq/internal/dlq"
+)
+
+// redrivable reports whether a letter can be redriven here: a geotask is done by
+// its owner.
+func redrivable(l *dlq.Letter) bool {
+	return l.Kind == dlq.KindEvent && dlq.ActionRedrive.Allowed(l.Status)
+}
+
+// offered is the mildest action that a letter's form can do.
+func offered(l *dlq.Letter) dlq.Action {
+	if dlq.ActionQuarantine.Allowed(l.Status) {
+		return dlq.ActionQuarantine
+	}
+	return dlq.ActionRelease
+}
+
+// allowsAny reports whether the letter's status allows anything.
+func allowsAny(l *dlq.Letter) bool {
+	for _, a := range dlq.Actions {
+		if a.Allowed(l.Status) {
+			return true
+		}
+	}
+	return false
+}
+
+// subject names what failed: its task, or at least its source.
+func subject(l *dlq.Letter) string {
+	switch {
+	case l.Task != "":
+		return l.Task
+	case l.Source != "":
+		return l.Source
+	}
+	return "letter " + number(l.ID)
+}
+
+// owner is whoever runs a geotask.
+func owner(l *dlq.Letter) string {
+	if l.Source != "" && l.Source != dlq.DefaultSource {
+		return l.Source
+	}
+	return subject(l)
+}
+
+// reasonOf says what a letter's reason is the reason of.
+func reasonOf(s dlq.Status) string {
+	switch s {
+	case dlq.StatusQuarantined:
+		return "Quarantined"
+	case dlq.StatusAbandoned:
+		return "Abandoned"
+	}
+	return "Reason"
+}
+
+// causeOf is a letter's error with what differs taken out.
+func causeOf(l *dlq.Letter) string {
+	if title := dlq.GroupTitle(l.Error); title != "" {
+		return title
+	}
+	return l.Fingerprint
+}
+
+// maxLine bounds what a row carries of an error; the page has the rest.
+const maxLine = 300
+
+// firstLine is the beginning of an error.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if line == "" {
+		return "no error text"
+	}
+	if short := dlq.CleanText(line, maxLine); len(short) < len(line) {
+		return short + "…"
+	}
+	return line
+}
+
+// matches says how many letters the filter selects.
+func matches(p TriagePage) string {
+	n := int64(len(p.Letters))
+	if p.Stats != nil {
+		n = p.Stats.Total
+	}
+	if !p.filtered() {
+		return count(n, "open letter", "open letters")
+	}
+	if n == 1 {
+		return "1" + nbsp + "letter matches"
+	}
+	return count(n, "letter", "letters") + " match"
+}
+
+// example is an event that fails for good, as a command.
+func example(baseURL string) string {
+	return strings.Join([]string{
+		"curl " + baseURL + "/v1/events \\",
+		"  -H 'Content-Type: application/geo+json' \\",
+		"  -H 'Content-Crs: EPSG:9999' \\",
+		"  -H 'Idempotency-Key: first-letter' \\",
+		`  -d '{"type":"Point","coordinates":[2.17,41.39]}'`,
+	}, "\n")
+}
