@@ -83,7 +83,7 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 		RetryPolicy:                 retryPolicy{base: c.RetryBase, max: c.RetryMax},
 		MaxAttempts:                 MaxJobAttempts(c.MaxTries),
 		ErrorHandler:                errorHandler{logger},
-		WorkerMiddleware:            []rivertype.WorkerMiddleware{&cleanErrors{}},
+		Plugins:                     []rivertype.Plugin{&cleanErrors{}},
 		PeriodicJobs:                periodicUpkeep(),
 	})
 	if err != nil {

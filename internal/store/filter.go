@@ -13,14 +13,11 @@ import (
 // its arguments. Whatever reads or changes letters by a filter calls it.
 func where(f dlq.Filter) (string, pgx.NamedArgs) {
 	w := &predicate{args: pgx.NamedArgs{}}
-	statuses := f.Statuses
-	if len(statuses) == 0 {
-		statuses = dlq.OpenStatuses
+	if len(f.Statuses) == 0 {
 		// The words of the partial index, so that the planner can use it.
 		w.add("d.status in ('pending', 'redriving', 'quarantined')")
-	} else {
-		anyOf(w, "d.status", statuses)
 	}
+	anyOf(w, "d.status", f.Statuses)
 	anyOf(w, "d.stage", f.Stages)
 	anyOf(w, "d.class", f.Classes)
 	anyOf(w, "d.task", f.Tasks)
