@@ -68,6 +68,7 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 		retry: retryPolicy{base: c.RetryBase, max: c.RetryMax}, maxTries: c.MaxTries, logger: logger,
 	})
 	addUpkeep(workers, s, c, logger)
+	addFeeders(workers, s)
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		// River logs error texts, which may hold coordinates: from warnings on it
 		// does not.

@@ -51,6 +51,9 @@ func periodicUpkeep() []*river.PeriodicJob {
 		river.NewPeriodicJob(river.PeriodicInterval(sweepEvery),
 			func() (river.JobArgs, *river.InsertOpts) { return sweepArgs{}, once },
 			&river.PeriodicJobOpts{RunOnStart: true}),
+		river.NewPeriodicJob(river.PeriodicInterval(feedEvery),
+			func() (river.JobArgs, *river.InsertOpts) { return feedAllArgs{}, once },
+			&river.PeriodicJobOpts{RunOnStart: true}),
 		river.NewPeriodicJob(river.PeriodicInterval(forgetEvery),
 			func() (river.JobArgs, *river.InsertOpts) { return forgetArgs{}, once }, nil),
 	}

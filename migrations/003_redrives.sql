@@ -36,7 +36,7 @@ create table redrive_letters (
 );
 
 create index redrive_letters_job_id on redrive_letters (job_id) where job_id is not null;
-create index redrive_letters_state on redrive_letters (redrive_id, state, position);
+create index redrive_letters_waiting on redrive_letters (redrive_id, position) where state = 'waiting';
 create index redrives_created_at on redrives (created_at desc);
 
 -- How the page draws cells: the inverse of geodlq_spread.

@@ -129,6 +129,11 @@ begin
     insert into dead_letter_history (letter_id, at, actor, action, from_status, to_status, reason, job_id)
     values (l.id, at, 'geodlq', case when was is null then 'dead_lettered' else 'failed_again' end,
             coalesce(was, ''), l.status, left(l.error, 500), p_job_id);
+    if was = 'redriving' then
+        update redrive_letters r set state = case when l.status = 'quarantined' then 'quarantined' else 'failed' end,
+            outcome = left(l.error, 500), ended_at = at
+        where r.job_id = p_job_id;
+    end if;
     return l.id;
 end $$;
 
@@ -168,3 +173,17 @@ drop trigger if exists geodlq_capture_delete on river_job;
 create trigger geodlq_capture_delete after delete on river_job
     for each row when (old.kind = 'process_event' and old.state not in ('completed', 'discarded', 'cancelled'))
     execute function geodlq_on_job();
+
+-- A geometry in the coordinates of a tile (an envelope in EPSG:3857), clipped, or
+-- null where it can't be drawn. It is cut to the square world first: a latitude
+-- beyond it makes ST_Transform raise, and with it the whole tile.
+create or replace function geodlq_shape(g geometry, tile geometry) returns geometry
+language plpgsql immutable parallel safe strict as $$
+begin
+    if ST_YMin(g) < -85.06 or ST_YMax(g) > 85.06 or ST_XMin(g) < -180 or ST_XMax(g) > 180 then
+        g := ST_ClipByBox2D(g, ST_MakeEnvelope(-180, -85.06, 180, 85.06, 4326));
+    end if;
+    return ST_AsMVTGeom(ST_Transform(g, 3857), tile, 4096, 64, true);
+exception when others then
+    return null;
+end $$;

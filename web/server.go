@@ -67,9 +67,20 @@ func (s *Server) install() {
 	e.GET("/v1/dead-letters/:id", s.getLetter)
 	e.GET("/v1/dead-letters/:id/payload", s.getPayload)
 	e.GET("/v1/dead-letters/:id/history", s.getHistory)
+	e.POST("/v1/dead-letters/:id/undo", s.postUndo)
 	e.POST("/v1/dead-letters/:id/:action", s.postAction)
 
+	e.POST("/v1/redrives", s.postRedrive)
+	e.GET("/v1/redrives", s.getRedrives)
+	e.GET("/v1/redrives/:id", s.getRedrive)
+	e.POST("/v1/redrives/:id/:verb", s.postControl)
+
 	e.GET("/v1/stats", s.getStats)
+
+	e.GET("/tiles.json", s.getTileJSON)
+	e.GET("/tiles/:z/:x/:y", s.getTile)
+	e.GET("/export.csv", s.exportCSV)
+	e.GET("/export.geojson", s.exportGeoJSON)
 
 	e.GET("/healthz", s.getHealth)
 	e.GET("/readyz", s.getReady)
@@ -78,6 +89,7 @@ func (s *Server) install() {
 	e.GET("/", s.pageTriage)
 	e.GET("/letters/:id", s.pageLetter)
 	e.POST("/letters/:id/:action", s.formAction)
+	e.GET("/redrives/:id/tiles/:z/:x/:y", s.getRedriveTile)
 	if s.demo != nil {
 		e.POST("/demo/sink", s.formDemoSink)
 	}

@@ -22,6 +22,7 @@ type config struct {
 	rescueAfter    duration
 	redriveCap     int
 	redriveBackoff duration
+	undoWindow     duration
 	dedupeWindow   duration
 	keyRetention   duration
 	bodyMax        byteSize
@@ -38,6 +39,7 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 		data: ".geodlq", addr: "127.0.0.1:8080", sinkTimeout: duration(10 * time.Second),
 		maxAttempts: 6, retryBase: duration(time.Second), retryMax: duration(300 * time.Second),
 		rescueAfter: duration(3 * time.Minute), redriveCap: 5, redriveBackoff: duration(30 * time.Second),
+		undoWindow:   duration(10 * time.Second),
 		dedupeWindow: duration(24 * time.Hour), keyRetention: duration(30 * 24 * time.Hour),
 		bodyMax: 32 << 20, inFlightMax: 128 << 20, workers: 64, logLevel: "info",
 		explicit: map[string]bool{},
@@ -55,6 +57,7 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 	b.value(&c.rescueAfter, "GEODLQ_RESCUE_AFTER", "when a job whose worker vanished is taken up again")
 	b.number(&c.redriveCap, "GEODLQ_REDRIVE_CAP", "redrives that may fail before a letter is quarantined")
 	b.value(&c.redriveBackoff, "GEODLQ_REDRIVE_BACKOFF", "times the failed redrives: a letter's not_before")
+	b.value(&c.undoWindow, "GEODLQ_UNDO_WINDOW", "for which the redrive of one letter waits, and can be taken back")
 	b.value(&c.dedupeWindow, "GEODLQ_DEDUPE_WINDOW", "within which the same content without a key is a duplicate")
 	b.value(&c.keyRetention, "GEODLQ_KEY_RETENTION", "how long keys are kept after the end")
 	b.value(&c.bodyMax, "GEODLQ_BODY_MAX", "largest body, also decoded")

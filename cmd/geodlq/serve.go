@@ -90,7 +90,7 @@ func (p *process) logger() (*slog.Logger, error) {
 func (c config) rules() store.Rules {
 	return store.Rules{
 		DedupeWindow: time.Duration(c.dedupeWindow), MaxJobAttempts: jobs.MaxJobAttempts(c.maxAttempts),
-		RedriveCap: c.redriveCap, RedriveBackoff: time.Duration(c.redriveBackoff),
+		RedriveCap: c.redriveCap, RedriveBackoff: time.Duration(c.redriveBackoff), UndoWindow: time.Duration(c.undoWindow),
 	}
 }
 

@@ -65,6 +65,7 @@ type Group struct {
 	Count       int64
 	Located     int64
 	First, Last time.Time
+	Sample      int64 // a letter of the group
 }
 
 // Bucket is one bar of a timeline.

@@ -101,12 +101,13 @@ type Charts struct {
 	Total, Located int64 // under the whole filter
 	Extent         *Box  // of the located, under the whole filter
 
-	Groups   []Group // the largest twenty
-	ByClass  []Count // zeros included
-	ByStage  []Count // zeros included
-	ByStatus []Count // zeros included
-	BySource []Count // the largest twenty
-	ByTask   []Count // the largest twenty
+	Groups     []Group // the largest twenty
+	GroupCount int     // of all
+	ByClass    []Count // zeros included
+	ByStage    []Count // zeros included
+	ByStatus   []Count // zeros included
+	BySource   []Count // the largest twenty
+	ByTask     []Count // the largest twenty
 
 	BucketSeconds int
 	Buckets       []Bucket

@@ -36,6 +36,8 @@ with done as (
 	update dead_letters l set status = 'replayed', resolved_at = now(), not_before = null, version = l.version + 1
 	from done where l.event_id = done.id and l.status = 'redriving'
 	returning l.id
+), item as (
+	update redrive_letters r set state = 'replayed', ended_at = now() from letter where r.job_id = @job_id::bigint
 ), history as (
 	insert into dead_letter_history (letter_id, actor, action, from_status, to_status, job_id)
 	select id, 'geodlq', 'replayed', 'redriving', 'replayed', @job_id::bigint from letter

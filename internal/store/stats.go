@@ -84,7 +84,7 @@ func groups(ctx context.Context, tx pgx.Tx, f dlq.Filter) ([]dlq.Group, error) {
 	cond, args := where(f)
 	args["max_groups"] = maxGroups
 	rows, _ := tx.Query(ctx, `select d.fingerprint as group, max(d.error) as title, max(d.stage) as stage, max(d.class) as class,
-			count(*) as count, count(d.anchor) as located, min(d.failed_at) as first, max(d.failed_at) as last
+			count(*) as count, count(d.anchor) as located, min(d.failed_at) as first, max(d.failed_at) as last, max(d.id) as sample
 		from dead_letters d where `+cond+`
 		group by d.fingerprint order by count(*) desc, d.fingerprint limit @max_groups`, args)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[dlq.Group])

@@ -27,6 +27,7 @@ type Rules struct {
 	MaxJobAttempts int           // River's max_attempts: our tries plus a margin for workers that vanish
 	RedriveCap     int           // redrives that may fail before a letter is quarantined
 	RedriveBackoff time.Duration // times the failed redrives: a letter's not_before
+	UndoWindow     time.Duration // for which the redrive of one letter waits, and can be taken back
 }
 
 // New returns a Store over a migrated database.

@@ -77,7 +77,8 @@ with claimed as (
 	from claimed c where e.id = c.event_id
 ), job as (
 	insert into river_job (id, args, kind, max_attempts, state, scheduled_at, metadata)
-	select job_id, jsonb_build_object('event_id', event_id), @kind::text, @max_attempts::smallint, 'available', now(),
+	select job_id, jsonb_build_object('event_id', event_id), @kind::text, @max_attempts::smallint,
+		case when @delay::float8 > 0 then 'scheduled' else 'available' end::river_job_state, now() + make_interval(secs => @delay::float8),
 		jsonb_build_object('redrive', jsonb_build_object('letter_id', letter_id, 'cap', @cap::int, 'backoff_seconds', @backoff::float8))
 	from claimed
 ), history as (
@@ -87,12 +88,13 @@ with claimed as (
 select letter_id, job_id from claimed`
 
 // Redrive claims the letters that may be redriven and enqueues their jobs, in one
-// transaction; it returns those it claimed. The others are left as they are.
+// transaction; it returns those it claimed. The others are left as they are. The
+// jobs wait for Rules.UndoWindow, in which they can be taken back.
 func (s *Store) Redrive(ctx context.Context, ids []int64, actor, reason string) ([]Redriven, error) {
 	rows, _ := s.pool.Query(ctx, redriveSQL, pgx.NamedArgs{
 		"ids": ids, "kind": dlq.JobKind, "max_attempts": s.rules.MaxJobAttempts,
 		"cap": s.rules.RedriveCap, "backoff": s.rules.RedriveBackoff.Seconds(),
-		"actor": actor, "reason": dlq.CleanText(reason, 500),
+		"actor": actor, "reason": dlq.CleanText(reason, 500), "delay": s.rules.UndoWindow.Seconds(),
 	})
 	claimed, err := pgx.CollectRows(rows, pgx.RowToStructByName[Redriven])
 	if err != nil {

@@ -1,0 +1,119 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"geodlq/internal/dlq"
+)
+
+// Zooms of the tiles: cells with counts up to MaxCellZoom, single letters beyond.
+const (
+	MaxCellZoom = 9
+	MaxTileZoom = 22
+)
+
+// cellBits is the zoom of dead_letters.cell; a tile shows 2^cellsPerTile cells
+// along each side.
+const (
+	cellBits     = 30
+	cellsPerTile = 3
+)
+
+// inTile selects by the quadkey range of a tile, half-open, so that each letter
+// is in exactly one tile of a zoom; toTile is where a cell's point lies in it, in
+// units of an extent of 4096.
+const (
+	inTile = "d.cell >= @cell_from and d.cell < @cell_to"
+	toTile = `ST_MakePoint((%[1]s(geodlq_squeeze(d.cell)::float8) / @cell_scale - @tile_x) * 4096,
+		(%[1]s(geodlq_squeeze(d.cell >> 1)::float8) / @cell_scale - @tile_y) * 4096)`
+)
+
+// tileArgs are the numbers of a tile that its SQL needs.
+func tileArgs(t dlq.Tile) pgx.NamedArgs {
+	var prefix int64
+	for bit := range t.Z {
+		prefix |= int64(t.X>>bit&1)<<(2*bit) | int64(t.Y>>bit&1)<<(2*bit+1)
+	}
+	shift := 2 * (cellBits - t.Z)
+	return pgx.NamedArgs{
+		"z": t.Z, "x": t.X, "y": t.Y,
+		"cell_from": prefix << shift, "cell_to": (prefix + 1) << shift,
+		"cell_shift": 2 * max(cellBits-t.Z-cellsPerTile, 0), "cell_scale": float64(int64(1) << (cellBits - t.Z)),
+		"tile_x": t.X, "tile_y": t.Y,
+	}
+}
+
+// Tile is a Mapbox vector tile (MVT 2.1) of the letters of a filter, empty where
+// there are none. Over all tiles of a zoom the counts of layer cells (to
+// MaxCellZoom) or letters (beyond) sum to the filter's located letters.
+func (s *Store) Tile(ctx context.Context, f dlq.Filter, t dlq.Tile) ([]byte, error) {
+	cond, args := where(f)
+	maps.Copy(args, tileArgs(t))
+	query := cellTile
+	if t.Z > MaxCellZoom {
+		query = letterTile
+	}
+	var tile []byte
+	if err := s.pool.QueryRow(ctx, strings.ReplaceAll(query, "{where}", cond), args).Scan(&tile); err != nil {
+		return nil, fmt.Errorf("tile: %w", err)
+	}
+	return tile, nil
+}
+
+// countsByName writes a count for each name, absent where it is zero.
+func countsByName[T ~string](column string, names []T) string {
+	counts := make([]string, len(names))
+	for i, name := range names {
+		counts[i] = fmt.Sprintf(`nullif(count(*) filter (where %s = '%s'), 0) as "%s"`, column, name, name)
+	}
+	return strings.Join(counts, ", ")
+}
+
+var cellTile = `select coalesce(ST_AsMVT(t, 'cells', 4096, 'geom'), '') from (
+	select ` + fmt.Sprintf(toTile, "avg") + ` as geom, count(*) as count, mode() within group (order by d.class) as class,
+		` + countsByName("d.class", dlq.Classes) + `
+	from dead_letters d where {where} and ` + inTile + `
+	group by d.cell >> @cell_shift) t`
+
+// letterTile has a point for each letter, and apart from that the shapes that lie
+// in the tile and the places of flaws. Shapes are found by the tile's envelope in
+// EPSG:4326, so that the index on geom serves.
+var letterTile = `select
+	coalesce((select ST_AsMVT(t, 'letters', 4096, 'geom') from (
+		select ` + fmt.Sprintf(toTile, "") + ` as geom, d.id, d.stage, d.class, d.status, d.located_by, 1::bigint as count
+		from dead_letters d where {where} and ` + inTile + `) t), '') ||
+	coalesce((select ST_AsMVT(t, 'shapes', 4096, 'geom') from (
+		select geodlq_shape(d.geom, ST_TileEnvelope(@z, @x, @y)) as geom, d.id, d.class, d.status, d.located_by
+		from dead_letters d, (select ST_Transform(ST_TileEnvelope(@z, @x, @y), 4326) as box offset 0) e
+		where {where} and d.geom && e.box and ST_Dimension(d.geom) > 0) t where geom is not null), '') ||
+	coalesce((select ST_AsMVT(t, 'flaws', 4096, 'geom') from (
+		select ` + fmt.Sprintf(toTile, "") + ` as geom, d.id
+		from (select geodlq_cell(d.invalid_at) as cell, d.id from dead_letters d,
+				(select ST_Expand(ST_Transform(ST_TileEnvelope(@z, @x, @y), 4326), 0.001) as box offset 0) e
+			where {where} and d.invalid_at is not null and d.geom && e.box) d
+		where ` + inTile + `) t), '')`
+
+// RedriveTile is a vector tile of the letters of an order: layer items, cells at
+// every zoom with a count for each state.
+func (s *Store) RedriveTile(ctx context.Context, id int64, t dlq.Tile) ([]byte, error) {
+	args := tileArgs(t)
+	args["id"] = id
+	var tile []byte
+	if err := s.pool.QueryRow(ctx, itemTile, args).Scan(&tile); err != nil {
+		return nil, fmt.Errorf("redrive tile: %w", err)
+	}
+	return tile, nil
+}
+
+var itemTile = `select coalesce(ST_AsMVT(t, 'items', 4096, 'geom'), '') from (
+	select ` + fmt.Sprintf(toTile, "avg") + ` as geom, count(*) as count,
+		mode() within group (order by r.state) as state,
+		` + countsByName("r.state", dlq.ItemStates) + `
+	from redrive_letters r join dead_letters d on d.id = r.letter_id
+	where r.redrive_id = @id and ` + inTile + `
+	group by d.cell >> @cell_shift) t`

@@ -1,0 +1,142 @@
+package web
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"geodlq/internal/dlq"
+	"geodlq/internal/store"
+)
+
+const mediaTile = "application/vnd.mapbox-vector-tile"
+
+// tileOf reads z, x and y of a path, y with its suffix.
+func tileOf(c echo.Context) (dlq.Tile, error) {
+	y, ok := strings.CutSuffix(c.Param("y"), ".mvt")
+	if !ok {
+		return dlq.Tile{}, dlq.ErrNotFound
+	}
+	var t dlq.Tile
+	for _, part := range []struct {
+		text string
+		to   *int
+	}{{c.Param("z"), &t.Z}, {c.Param("x"), &t.X}, {y, &t.Y}} {
+		n, err := strconv.Atoi(part.text)
+		if err != nil || strconv.Itoa(n) != part.text {
+			return dlq.Tile{}, dlq.BadRequest("tile", "has an address of three whole numbers, z/x/y.mvt")
+		}
+		*part.to = n
+	}
+	if t.Z > store.MaxTileZoom || !t.Valid() {
+		return dlq.Tile{}, dlq.BadRequest("tile", "does not exist: z is 0 to %d, x and y 0 to 2^z - 1", store.MaxTileZoom)
+	}
+	return t, nil
+}
+
+func (s *Server) getTile(c echo.Context) error {
+	t, err := tileOf(c)
+	if err != nil {
+		return err
+	}
+	q, err := readQuery(c)
+	if err != nil {
+		return err
+	}
+	tile, err := s.store.Tile(c.Request().Context(), q.filter, t)
+	if err != nil {
+		return err
+	}
+	return answerTile(c, tile)
+}
+
+func (s *Server) getRedriveTile(c echo.Context) error {
+	id, err := letterID(c)
+	if err != nil {
+		return err
+	}
+	t, err := tileOf(c)
+	if err != nil {
+		return err
+	}
+	tile, err := s.store.RedriveTile(c.Request().Context(), id, t)
+	if err != nil {
+		return err
+	}
+	return answerTile(c, tile)
+}
+
+// answerTile answers 204 for an empty tile, 304 for one that the client has.
+func answerTile(c echo.Context, tile []byte) error {
+	h := c.Response().Header()
+	h.Set("Cache-Control", "no-cache") // ask each time, by the ETag
+	sum := sha256.Sum256(tile)
+	etag := `"` + hex.EncodeToString(sum[:12]) + `"`
+	h.Set("ETag", etag)
+	for candidate := range strings.SplitSeq(c.Request().Header.Get("If-None-Match"), ",") {
+		if candidate = strings.TrimPrefix(strings.TrimSpace(candidate), "W/"); candidate == etag || candidate == "*" {
+			return c.NoContent(http.StatusNotModified)
+		}
+	}
+	if len(tile) == 0 {
+		return c.NoContent(http.StatusNoContent)
+	}
+	return c.Blob(http.StatusOK, mediaTile, tile)
+}
+
+// tileJSON describes the tiles of a filter (TileJSON 3.0).
+type tileJSON struct {
+	TileJSON     string        `json:"tilejson"`
+	Name         string        `json:"name"`
+	Tiles        []string      `json:"tiles"`
+	VectorLayers []vectorLayer `json:"vector_layers"`
+	MinZoom      int           `json:"minzoom"`
+	MaxZoom      int           `json:"maxzoom"`
+	Bounds       [4]float64    `json:"bounds"`
+}
+
+type vectorLayer struct {
+	ID          string            `json:"id"`
+	Description string            `json:"description"`
+	Fields      map[string]string `json:"fields"`
+	MinZoom     int               `json:"minzoom"`
+	MaxZoom     int               `json:"maxzoom"`
+}
+
+func (s *Server) getTileJSON(c echo.Context) error {
+	q, err := readQuery(c)
+	if err != nil {
+		return err
+	}
+	r := c.Request()
+	scheme := "http"
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		scheme = "https"
+	}
+	address := scheme + "://" + r.Host + "/tiles/{z}/{x}/{y}.mvt"
+	if encoded := q.filter.Values().Encode(); encoded != "" {
+		address += "?" + encoded
+	}
+	cells := map[string]string{"count": "Number", "class": "String: the most frequent"}
+	for _, class := range dlq.Classes {
+		cells[string(class)] = "Number: letters of this class, absent where there are none"
+	}
+	return answerJSON(c, http.StatusOK, mediaJSON, tileJSON{
+		TileJSON: "3.0.0", Name: "geodlq", Tiles: []string{address}, MinZoom: 0, MaxZoom: store.MaxTileZoom,
+		Bounds: [4]float64{-180, -85.0511287798066, 180, 85.0511287798066},
+		VectorLayers: []vectorLayer{
+			{"cells", "letters of a cell, counted", cells, 0, store.MaxCellZoom},
+			{"letters", "the anchor of each letter", map[string]string{
+				"id": "Number", "stage": "String", "class": "String", "status": "String", "located_by": "String", "count": "Number: 1",
+			}, store.MaxCellZoom + 1, store.MaxTileZoom},
+			{"shapes", "geometries that are not points", map[string]string{
+				"id": "Number", "class": "String", "status": "String", "located_by": "String",
+			}, store.MaxCellZoom + 1, store.MaxTileZoom},
+			{"flaws", "where topology breaks", map[string]string{"id": "Number"}, store.MaxCellZoom + 1, store.MaxTileZoom},
+		},
+	})
+}
