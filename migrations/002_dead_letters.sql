@@ -1,11 +1,12 @@
--- Interleaves the lower 30 bits of v with zeros (Morton code).
+-- Interleaves the lower 30 bits of v with zeros (Morton code). The operators of
+-- bits all bind alike in SQL, hence the parentheses.
 create function geodlq_spread(v bigint) returns bigint
 language sql immutable parallel safe strict as $$
-    select (d | d << 1) & x'5555555555555555'::bigint from (
-    select (c | c << 2) & x'3333333333333333'::bigint as d from (
-    select (b | b << 4) & x'0f0f0f0f0f0f0f0f'::bigint as c from (
-    select (a | a << 8) & x'00ff00ff00ff00ff'::bigint as b from (
-    select (v | v << 16) & x'0000ffff0000ffff'::bigint as a) s1) s2) s3) s4
+    select (d | (d << 1)) & x'5555555555555555'::bigint from (
+    select (c | (c << 2)) & x'3333333333333333'::bigint as d from (
+    select (b | (b << 4)) & x'0f0f0f0f0f0f0f0f'::bigint as c from (
+    select (a | (a << 8)) & x'00ff00ff00ff00ff'::bigint as b from (
+    select (v | (v << 16)) & x'0000ffff0000ffff'::bigint as a) s1) s2) s3) s4
 $$;
 
 -- The quadkey of a point in EPSG:4326 at zoom 30 (OGC 17-083r4,
@@ -15,7 +16,7 @@ $$;
 create function geodlq_cell(p geometry) returns bigint
 language sql immutable parallel safe strict as $$
     select geodlq_spread(least(floor(fx * 1073741824), 1073741823)::bigint)
-         | geodlq_spread(greatest(0, least(floor(fy * 1073741824), 1073741823))::bigint) << 1
+         | (geodlq_spread(greatest(0, least(floor(fy * 1073741824), 1073741823))::bigint) << 1)
     from (select ((ST_X(p) + 180) / 360) - floor((ST_X(p) + 180) / 360) as fx,
                  0.5 - ln(tan(pi() / 4 + radians(greatest(-85.0511287798066, least(85.0511287798066, ST_Y(p)))) / 2)) / (2 * pi()) as fy) f
 $$;

@@ -42,11 +42,11 @@ create index redrives_created_at on redrives (created_at desc);
 -- How the page draws cells: the inverse of geodlq_spread.
 create function geodlq_squeeze(v bigint) returns bigint
 language sql immutable parallel safe strict as $$
-    select (d | d >> 16) & x'00000000ffffffff'::bigint from (
-    select (c | c >> 8) & x'0000ffff0000ffff'::bigint as d from (
-    select (b | b >> 4) & x'00ff00ff00ff00ff'::bigint as c from (
-    select (a | a >> 2) & x'0f0f0f0f0f0f0f0f'::bigint as b from (
-    select (w | w >> 1) & x'3333333333333333'::bigint as a from (
+    select (d | (d >> 16)) & x'00000000ffffffff'::bigint from (
+    select (c | (c >> 8)) & x'0000ffff0000ffff'::bigint as d from (
+    select (b | (b >> 4)) & x'00ff00ff00ff00ff'::bigint as c from (
+    select (a | (a >> 2)) & x'0f0f0f0f0f0f0f0f'::bigint as b from (
+    select (w | (w >> 1)) & x'3333333333333333'::bigint as a from (
     select v & x'5555555555555555'::bigint as w) s0) s1) s2) s3) s4
 $$;
 
