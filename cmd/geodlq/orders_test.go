@@ -512,3 +512,38 @@ func (s *server) everyLetter() []map[string]any {
 	}
 	return export.Features
 }
+
+func TestTheCommandLineRedrivesByTheSameFilters(t *testing.T) {
+	t.Parallel()
+	sink := newTestSink(t)
+	s := startServer(t, map[string]string{"GEODLQ_SINK_URL": sink.URL})
+	s.outage(sink, 8)
+	geodlq := func(args ...string) (string, error) {
+		out := &syncBuffer{}
+		err := run(t.Context(), args, func(name string) string { return s.env[name] }, out, out)
+		return out.String(), err
+	}
+	if _, err := geodlq("redrive"); err == nil {
+		t.Error("an empty filter was taken")
+	}
+	if _, err := geodlq("redrive", "-stage", "late"); err == nil {
+		t.Error("a stage that is none was taken")
+	}
+	out, err := geodlq("redrive", "-bbox", "0,39,3.5,41", "-class", "upstream_error", "-class", "oom", "-dry-run")
+	if err != nil || !strings.Contains(out, "4 can be taken") || s.statusOf(s.settle("out-000")["letter_id"]) != "pending" {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err = geodlq("redrive", "--bbox=0,39,3.5,41", "--class=upstream_error")
+	if err != nil || !strings.Contains(out, "is done") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if n := s.count("select count(*) from dead_letters where status = 'replayed'"); n != 4 {
+		t.Errorf("%d replayed", n)
+	}
+	if out, err = geodlq("quarantine", "-q", "503", "-reason", "later"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if n := s.count("select count(*) from dead_letters where status = 'quarantined' and reason = 'later'"); n != 4 {
+		t.Errorf("%d quarantined\n%s", n, out)
+	}
+}
