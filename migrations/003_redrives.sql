@@ -39,22 +39,10 @@ create index redrive_letters_job_id on redrive_letters (job_id) where job_id is 
 create index redrive_letters_waiting on redrive_letters (redrive_id, position) where state = 'waiting';
 create index redrives_created_at on redrives (created_at desc);
 
--- How the page draws cells: the inverse of geodlq_spread.
-create function geodlq_squeeze(v bigint) returns bigint
-language sql immutable parallel safe strict as $$
-    select (d | d >> 16) & x'00000000ffffffff'::bigint from (
-    select (c | c >> 8) & x'0000ffff0000ffff'::bigint as d from (
-    select (b | b >> 4) & x'00ff00ff00ff00ff'::bigint as c from (
-    select (a | a >> 2) & x'0f0f0f0f0f0f0f0f'::bigint as b from (
-    select (w | w >> 1) & x'3333333333333333'::bigint as a from (
-    select v & x'5555555555555555'::bigint as w) s0) s1) s2) s3) s4
-$$;
-
 create index dead_letters_cell on dead_letters (cell) where cell is not null;
 
 ---- create above / drop below ----
 
 drop index dead_letters_cell;
-drop function geodlq_squeeze(bigint);
 drop table redrive_letters;
 drop table redrives;

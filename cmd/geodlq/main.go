@@ -38,6 +38,8 @@ var commands = []command{
 	{"web", "", "serve the web alone", runWeb},
 	{"work", "", "work the jobs alone", runWork},
 	{"demo", "", "serve with a sample incident, and a sink that is down over Iberia", runDemo},
+	{"redrive", "", "redrive the letters of a filter, as the page does", runRedrive},
+	{"quarantine", "", "quarantine the letters of a filter", runQuarantine},
 	{"migrate", "", "bring the database to the newest version, capture triggers included", runMigrate},
 	{"seed", "N", "make N synthetic letters, for benchmarks", runSeed},
 	{"version", "", "print the version", runVersion},
@@ -46,6 +48,7 @@ var commands = []command{
 // process is what a subcommand has of its surroundings.
 type process struct {
 	config         config
+	order          orderFlags
 	args           []string // behind the flags
 	stdout, stderr io.Writer
 }
@@ -73,6 +76,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		}
 		if err := p.config.bind(flags, getenv); err != nil {
 			return err
+		}
+		if c.name == "redrive" || c.name == "quarantine" {
+			p.bindOrder(flags)
 		}
 		if err := flags.Parse(args[1:]); err != nil {
 			return err

@@ -25,13 +25,25 @@ const (
 )
 
 // inTile selects by the quadkey range of a tile, half-open, so that each letter
-// is in exactly one tile of a zoom; toTile is where a cell's point lies in it, in
-// units of an extent of 4096.
+// is in exactly one tile of a zoom.
+const inTile = "d.cell >= @cell_from and d.cell < @cell_to"
+
+// Longitude and latitude of an anchor as cell takes them: 180 is -180, and what
+// lies beyond the square world is moved to its edge.
 const (
-	inTile = "d.cell >= @cell_from and d.cell < @cell_to"
-	toTile = `ST_MakePoint((%[1]s(geodlq_squeeze(d.cell)::float8) / @cell_scale - @tile_x) * 4096,
-		(%[1]s(geodlq_squeeze(d.cell >> 1)::float8) / @cell_scale - @tile_y) * 4096)`
+	tileLon = "(case when ST_X(%[1]s) = 180 then -180 else ST_X(%[1]s) end)"
+	tileLat = "greatest(-85.0511287798066, least(85.0511287798066, ST_Y(%[1]s)))"
 )
+
+// tilePoint is where a longitude and a latitude lie in a tile, in units of an
+// extent of 4096.
+func tilePoint(lon, lat string) string {
+	return fmt.Sprintf(`ST_MakePoint(((%s + 180) / 360 * @tiles - @tile_x) * 4096,
+		((0.5 - ln(tan(pi() / 4 + radians(%s) / 2)) / (2 * pi())) * @tiles - @tile_y) * 4096)`, lon, lat)
+}
+
+func anchorLon(anchor string) string { return fmt.Sprintf(tileLon, anchor) }
+func anchorLat(anchor string) string { return fmt.Sprintf(tileLat, anchor) }
 
 // tileArgs are the numbers of a tile that its SQL needs.
 func tileArgs(t dlq.Tile) pgx.NamedArgs {
@@ -43,8 +55,8 @@ func tileArgs(t dlq.Tile) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"z": t.Z, "x": t.X, "y": t.Y,
 		"cell_from": prefix << shift, "cell_to": (prefix + 1) << shift,
-		"cell_shift": 2 * max(cellBits-t.Z-cellsPerTile, 0), "cell_scale": float64(int64(1) << (cellBits - t.Z)),
-		"tile_x": t.X, "tile_y": t.Y,
+		"cell_shift": 2 * max(cellBits-t.Z-cellsPerTile, 0),
+		"tiles":      float64(int64(1) << t.Z), "tile_x": float64(t.X), "tile_y": float64(t.Y),
 	}
 }
 
@@ -74,26 +86,46 @@ func countsByName[T ~string](column string, names []T) string {
 	return strings.Join(counts, ", ")
 }
 
+// mostFrequent is the name whose count of countsByName is the largest, the first
+// of equals.
+func mostFrequent[T ~string](names []T) string {
+	cases := make([]string, len(names))
+	for i, name := range names {
+		cases[i] = fmt.Sprintf(`when "%s" then '%s'`, name, name)
+	}
+	return "case greatest(" + quoted(names) + ") " + strings.Join(cases, " ") + " end"
+}
+
+func quoted[T ~string](names []T) string {
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = fmt.Sprintf("%q", string(name))
+	}
+	return strings.Join(out, ", ")
+}
+
 var cellTile = `select coalesce(ST_AsMVT(t, 'cells', 4096, 'geom'), '') from (
-	select ` + fmt.Sprintf(toTile, "avg") + ` as geom, count(*) as count, mode() within group (order by d.class) as class,
-		` + countsByName("d.class", dlq.Classes) + `
-	from dead_letters d where {where} and ` + inTile + `
-	group by d.cell >> @cell_shift) t`
+	select ` + tilePoint("c.lon", "c.lat") + ` as geom, c.count, ` + mostFrequent(dlq.Classes) + ` as class,
+		` + quoted(dlq.Classes) + ` from (
+		select avg(` + anchorLon("d.anchor") + `) as lon, avg(` + anchorLat("d.anchor") + `) as lat, count(*) as count,
+			` + countsByName("d.class", dlq.Classes) + `
+		from dead_letters d where {where} and ` + inTile + `
+		group by d.cell >> @cell_shift) c) t`
 
 // letterTile has a point for each letter, and apart from that the shapes that lie
 // in the tile and the places of flaws. Shapes are found by the tile's envelope in
 // EPSG:4326, so that the index on geom serves.
 var letterTile = `select
 	coalesce((select ST_AsMVT(t, 'letters', 4096, 'geom') from (
-		select ` + fmt.Sprintf(toTile, "") + ` as geom, d.id, d.stage, d.class, d.status, d.located_by, 1::bigint as count
+		select ` + tilePoint(anchorLon("d.anchor"), anchorLat("d.anchor")) + ` as geom, d.id, d.stage, d.class, d.status, d.located_by, 1::bigint as count
 		from dead_letters d where {where} and ` + inTile + `) t), '') ||
 	coalesce((select ST_AsMVT(t, 'shapes', 4096, 'geom') from (
 		select geodlq_shape(d.geom, ST_TileEnvelope(@z, @x, @y)) as geom, d.id, d.class, d.status, d.located_by
 		from dead_letters d, (select ST_Transform(ST_TileEnvelope(@z, @x, @y), 4326) as box offset 0) e
 		where {where} and d.geom && e.box and ST_Dimension(d.geom) > 0) t where geom is not null), '') ||
 	coalesce((select ST_AsMVT(t, 'flaws', 4096, 'geom') from (
-		select ` + fmt.Sprintf(toTile, "") + ` as geom, d.id
-		from (select geodlq_cell(d.invalid_at) as cell, d.id from dead_letters d,
+		select ` + tilePoint(anchorLon("d.invalid_at"), anchorLat("d.invalid_at")) + ` as geom, d.id
+		from (select geodlq_cell(d.invalid_at) as cell, d.invalid_at, d.id from dead_letters d,
 				(select ST_Expand(ST_Transform(ST_TileEnvelope(@z, @x, @y), 4326), 0.001) as box offset 0) e
 			where {where} and d.invalid_at is not null and d.geom && e.box) d
 		where ` + inTile + `) t), '')`
@@ -111,9 +143,10 @@ func (s *Store) RedriveTile(ctx context.Context, id int64, t dlq.Tile) ([]byte, 
 }
 
 var itemTile = `select coalesce(ST_AsMVT(t, 'items', 4096, 'geom'), '') from (
-	select ` + fmt.Sprintf(toTile, "avg") + ` as geom, count(*) as count,
-		mode() within group (order by r.state) as state,
-		` + countsByName("r.state", dlq.ItemStates) + `
-	from redrive_letters r join dead_letters d on d.id = r.letter_id
-	where r.redrive_id = @id and ` + inTile + `
-	group by d.cell >> @cell_shift) t`
+	select ` + tilePoint("c.lon", "c.lat") + ` as geom, c.count, ` + mostFrequent(dlq.ItemStates) + ` as state,
+		` + quoted(dlq.ItemStates) + ` from (
+		select avg(` + anchorLon("d.anchor") + `) as lon, avg(` + anchorLat("d.anchor") + `) as lat, count(*) as count,
+			` + countsByName("r.state", dlq.ItemStates) + `
+		from redrive_letters r join dead_letters d on d.id = r.letter_id
+		where r.redrive_id = @id and ` + inTile + `
+		group by d.cell >> @cell_shift) c) t`
