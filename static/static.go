@@ -1,4 +1,4 @@
-// Package static serves the style sheet, fonts and images of the pages, built
+// Package static serves the scripts, style sheet, fonts and basemap of the pages, built
 // from src into dist by npm run build and embedded here.
 package static
 
@@ -35,6 +35,7 @@ type assets struct {
 var contentTypes = map[string]string{
 	".css":   "text/css; charset=utf-8",
 	".js":    "text/javascript; charset=utf-8",
+	".json":  "application/json",
 	".svg":   "image/svg+xml",
 	".txt":   "text/plain; charset=utf-8",
 	".woff2": "font/woff2",

@@ -13,7 +13,7 @@ import (
 
 func TestURLIsHashed(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"app.css", "favicon.svg", "inter-latin-wght-normal.woff2", "jetbrains-mono-latin-wght-normal.woff2"} {
+	for _, name := range []string{"app.css", "favicon.svg", "inter-latin-wght-normal.woff2", "jetbrains-mono-latin-wght-normal.woff2", "app.js", "map.js", "maplibre.js", "maplibre-worker.js", "basemap.json"} {
 		stem, ext, _ := strings.Cut(name, ".")
 		if got := URL(name); !regexp.MustCompile(`^/static/` + stem + `-[0-9A-Za-z]{8,10}\.` + ext + `$`).MatchString(got) {
 			t.Errorf("URL(%q) = %q", name, got)
@@ -47,6 +47,10 @@ func TestHandler(t *testing.T) {
 		{"head of the style sheet", "HEAD", URL("app.css"), "gzip", 200, "text/css; charset=utf-8", "gzip", true},
 		{"icon", "GET", URL("favicon.svg"), "gzip", 200, "image/svg+xml", "gzip", true},
 		{"font is not packed twice", "GET", URL("inter-latin-wght-normal.woff2"), "gzip", 200, "font/woff2", "", false},
+		{"script", "GET", URL("app.js"), "gzip", 200, "text/javascript; charset=utf-8", "gzip", true},
+		{"worker of the map", "GET", URL("maplibre-worker.js"), "gzip", 200, "text/javascript; charset=utf-8", "gzip", true},
+		{"basemap", "GET", URL("basemap.json"), "gzip", 200, "application/json", "gzip", true},
+		{"licence of the map", "GET", URL("maplibre-license.txt"), "", 200, "text/plain; charset=utf-8", "", true},
 		{"licence of a font", "GET", URL("inter-license.txt"), "", 200, "text/plain; charset=utf-8", "", true},
 		{"unhashed name", "GET", "/static/app.css", "", 404, "", "", false},
 		{"another hash", "GET", "/static/app-0000000000.css", "", 404, "", "", false},
@@ -114,5 +118,20 @@ func TestGzippedTwinsHoldTheSame(t *testing.T) {
 		if err != nil || !bytes.Equal(got, a.body) {
 			t.Errorf("%s: its twin differs (%v)", name, err)
 		}
+	}
+}
+
+// The budget of what is ours, as a browser loads it; MapLibre is counted apart.
+func TestScriptsStayWithinTheirBudget(t *testing.T) {
+	t.Parallel()
+	sum := 0
+	for _, name := range []string{"app.js", "map.js"} {
+		sum += len(built().byName[strings.TrimPrefix(URL(name), prefix)].gzip)
+	}
+	if sum == 0 || sum > 110_000 {
+		t.Errorf("%d bytes gzipped", sum)
+	}
+	if n := len(built().byName[strings.TrimPrefix(URL("basemap.json"), prefix)].gzip); n > 400_000 {
+		t.Errorf("basemap: %d bytes gzipped", n)
 	}
 }
