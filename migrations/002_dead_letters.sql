@@ -46,7 +46,7 @@ create table dead_letters (
     error           text not null,
     stack           text not null default '',
     http_status     integer,
-    exit_code       integer,
+    exit_code       bigint, -- Windows has codes of 32 unsigned bits
     fingerprint     text not null,
     tries           integer not null default 1,
     attempts        integer not null default 1,

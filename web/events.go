@@ -77,7 +77,7 @@ type sent struct {
 }
 
 // keptHeaders are kept with an event beside the CloudEvents attributes.
-var keptHeaders = []string{"Content-Encoding", "Idempotency-Key", "Geodlq-Source", "Geodlq-Task", "Traceparent", "User-Agent"}
+var keptHeaders = []string{"Content-Encoding", "Content-Crs", "Idempotency-Key", "Geodlq-Source", "Geodlq-Task", "Traceparent", "User-Agent"}
 
 func readEnvelope(h http.Header) (*sent, error) {
 	s := &sent{headers: map[string]string{}}

@@ -57,6 +57,7 @@ func New(s *store.Store, c Config, demo Demo, logger *slog.Logger) *Server {
 func (s *Server) install() {
 	e := s.echo
 	e.HTTPErrorHandler = s.writeError
+	e.Pre(headAsGet)
 	e.Use(s.recover, securityHeaders, crossOrigin())
 
 	e.POST("/v1/events", s.postEvents)

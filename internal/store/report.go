@@ -21,7 +21,7 @@ insert into dead_letters as d (
 	geom, anchor, located_by, source_wkb, source_geometry, src_crs, geom_hash, tile_z, tile_x, tile_y, bounds,
 	payload, payload_json, media_type, size, sha256, params, payload_ref, event_time)
 select @work_key, 'geotask', @task, @source, @code_version, @run_id, @host, @trace_id, @log_url, @labels::jsonb,
-	@stage, @class, @error, @stack, @http_status::int, @exit_code::int, @fingerprint, false,
+	@stage, @class, @error, @stack, @http_status::int, @exit_code::bigint, @fingerprint, false,
 	g, case when g is not null then ST_SetSRID(ST_MakePoint(@lon::float8, @lat::float8), 4326) end,
 	case when g is not null then @located_by::text else 'none' end,
 	@source_wkb::bytea, @source_geometry::text, @src_crs, coalesce(geodlq_geom_hash(g), ''),
