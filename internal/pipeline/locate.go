@@ -67,11 +67,13 @@ func (l Locator) locate(ctx context.Context, r *dlq.Report, g orb.Geometry, crs 
 }
 
 func (l Locator) locateDocument(ctx context.Context, r *dlq.Report, doc *geo.Document, by dlq.LocatedBy) error {
-	event := &dlq.Event{ClaimedCRS: r.SrcCRS}
-	run := &run{Pipeline: &Pipeline{PostGIS: l.PostGIS}, event: event, doc: doc, claim: resolveClaims(event, doc)}
-	if run.claim.swap {
-		doc.Geometry = geo.SwapAxes(doc.Geometry)
+	// x, y whatever the authority says: an OGC URI holds its order in Content-Crs
+	// alone.
+	event := &dlq.Event{}
+	if r.SrcCRS != "" {
+		event.InheritedCRS = []string{r.SrcCRS}
 	}
+	run := &run{Pipeline: &Pipeline{PostGIS: l.PostGIS}, event: event, doc: doc, claim: resolveClaims(event, doc)}
 	placed, err := run.place(ctx)
 	if f, ok := err.(*failure); ok && !f.transient {
 		return nil // it does not fit: no place
