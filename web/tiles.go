@@ -125,9 +125,17 @@ func (s *Server) getTileJSON(c echo.Context) error {
 	for _, class := range dlq.Classes {
 		cells[string(class)] = "Number: letters of this class, absent where there are none"
 	}
+	bounds := [4]float64{-180, -85.0511287798066, 180, 85.0511287798066}
+	extent, err := s.store.Extent(r.Context(), q.filter)
+	if err != nil {
+		return err
+	}
+	if extent != nil {
+		bounds = [4]float64{extent.West, extent.South, extent.East, extent.North}
+	}
 	return answerJSON(c, http.StatusOK, mediaJSON, tileJSON{
 		TileJSON: "3.0.0", Name: "geodlq", Tiles: []string{address}, MinZoom: 0, MaxZoom: store.MaxTileZoom,
-		Bounds: [4]float64{-180, -85.0511287798066, 180, 85.0511287798066},
+		Bounds: bounds,
 		VectorLayers: []vectorLayer{
 			{"cells", "letters of a cell, counted", cells, 0, store.MaxCellZoom},
 			{"letters", "the anchor of each letter", map[string]string{

@@ -447,14 +447,5 @@ func (s *Store) RedriveItems(ctx context.Context, id int64, state dlq.RedriveIte
 
 // RedriveExtent bounds the located letters of an order; nil: there are none.
 func (s *Store) RedriveExtent(ctx context.Context, id int64) (*dlq.Box, error) {
-	var west, south, east, north *float64
-	err := s.pool.QueryRow(ctx, `select min(ST_X(d.anchor)), min(ST_Y(d.anchor)), max(ST_X(d.anchor)), max(ST_Y(d.anchor))
-		from redrive_letters r join dead_letters d on d.id = r.letter_id where r.redrive_id = $1`, id).Scan(&west, &south, &east, &north)
-	if err != nil {
-		return nil, fmt.Errorf("extent of redrive %d: %w", id, err)
-	}
-	if west == nil {
-		return nil, nil
-	}
-	return &dlq.Box{West: *west, South: *south, East: *east, North: *north}, nil
+	return s.extent(ctx, "redrive_letters r join dead_letters d on d.id = r.letter_id where r.redrive_id = @id", pgx.NamedArgs{"id": id})
 }
