@@ -22,6 +22,7 @@ type Config struct {
 	BodyMax     int64 // bytes of a body, also decoded
 	InFlightMax int64 // bytes of all bodies at once; over it 503
 	Version     string
+	MapStyle    string // URL of a style for the basemap; empty: the built-in one
 }
 
 // Demo is the switch of the demo's sink; see cmd/geodlq.
@@ -89,7 +90,12 @@ func (s *Server) install() {
 
 	e.GET("/", s.pageTriage)
 	e.GET("/letters/:id", s.pageLetter)
+	e.POST("/letters/:id/undo", s.formUndo)
 	e.POST("/letters/:id/:action", s.formAction)
+	e.GET("/redrives", s.pageRedrives)
+	e.POST("/redrives", s.formRedrive)
+	e.GET("/redrives/:id", s.pageRedrive)
+	e.POST("/redrives/:id/:verb", s.formControl)
 	e.GET("/redrives/:id/tiles/:z/:x/:y", s.getRedriveTile)
 	if s.demo != nil {
 		e.POST("/demo/sink", s.formDemoSink)

@@ -113,11 +113,7 @@ func (s *Server) getTileJSON(c echo.Context) error {
 		return err
 	}
 	r := c.Request()
-	scheme := "http"
-	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
-		scheme = "https"
-	}
-	address := scheme + "://" + r.Host + "/tiles/{z}/{x}/{y}.mvt"
+	address := baseURL(r) + "/tiles/{z}/{x}/{y}.mvt"
 	if encoded := q.filter.Values().Encode(); encoded != "" {
 		address += "?" + encoded
 	}

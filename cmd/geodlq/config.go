@@ -28,6 +28,7 @@ type config struct {
 	bodyMax        byteSize
 	inFlightMax    byteSize
 	workers        int
+	mapStyle       string
 	logLevel       string
 
 	explicit map[string]bool // the variables that were set, by name
@@ -63,6 +64,7 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 	b.value(&c.bodyMax, "GEODLQ_BODY_MAX", "largest body, also decoded")
 	b.value(&c.inFlightMax, "GEODLQ_IN_FLIGHT_MAX", "bytes of all bodies at once; over it 503")
 	b.number(&c.workers, "GEODLQ_WORKERS", "jobs at once")
+	b.text(&c.mapStyle, "GEODLQ_MAP_STYLE", "URL of a MapLibre style for the basemap; empty: the built-in one, which needs no network")
 	b.text(&c.logLevel, "GEODLQ_LOG_LEVEL", "debug, info, warn or error")
 	return b.err
 }

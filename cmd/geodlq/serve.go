@@ -69,7 +69,7 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 		return nil
 	}
 	server := web.New(s, web.Config{
-		BodyMax: int64(p.config.bodyMax), InFlightMax: int64(p.config.inFlightMax), Version: version(),
+		BodyMax: int64(p.config.bodyMax), InFlightMax: int64(p.config.inFlightMax), Version: version(), MapStyle: p.config.mapStyle,
 	}, demo, logger)
 	url := "http://" + listener.Addr().String()
 	fmt.Fprintf(p.stdout, "geodlq listens on %s\n", url)

@@ -432,6 +432,21 @@ func (s *Store) Undo(ctx context.Context, letterID int64, actor string) error {
 	return nil
 }
 
+// UndoUntil is until when the redrive of a letter can be taken back for certain,
+// nil where it can't: its job is promoted then, and may run.
+func (s *Store) UndoUntil(ctx context.Context, letterID int64) (*time.Time, error) {
+	var until time.Time
+	err := s.pool.QueryRow(ctx, `select j.scheduled_at from dead_letters d join events e on e.id = d.event_id join river_job j on j.id = e.job_id
+		where d.id = $1 and d.status = 'redriving' and j.state = 'scheduled' and j.scheduled_at > now()`, letterID).Scan(&until)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("undo of letter %d: %w", letterID, err)
+	}
+	return &until, nil
+}
+
 // RedriveItems are letters of an order in its order, behind a position, at most
 // limit; state selects, "" for all.
 func (s *Store) RedriveItems(ctx context.Context, id int64, state dlq.RedriveItemState, after int64, limit int) ([]dlq.RedriveItem, error) {
