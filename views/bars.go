@@ -52,7 +52,8 @@ func (s spanChoice) current(f dlq.Filter, now time.Time) bool {
 // A bar is one value of a dimension, as a count and as a link.
 type bar struct {
 	Name    string
-	Class   dlq.Class // "" for a stage
+	Text    bool      // Name came from outside
+	Class   dlq.Class // "" where it is of another dimension
 	Count   int64
 	Located int64
 	Max     int64 // of all bars beside it
@@ -83,29 +84,87 @@ func (b bar) width(n int64) string {
 }
 
 // classBars are the classes, the most frequent first.
-func classBars(s *dlq.Stats, f dlq.Filter) []bar {
+func classBars(p TriagePage, c *dlq.Charts) []bar {
 	bars := make([]bar, 0, len(dlq.Classes))
-	for _, c := range dlq.Classes {
-		n := countOf(s.ByClass, string(c))
-		bars = append(bars, bar{
-			Name: string(c), Class: c, Count: n.Count, Located: n.Located, Href: Home(ToggleClass(f, c)),
-			On: selected(f.Classes, c), Out: len(f.Classes) > 0 && !selected(f.Classes, c),
-		})
+	for _, class := range dlq.Classes {
+		b := barOf(c.ByClass, class, p.Filter.Classes)
+		b.Class, b.Href = class, p.home(ToggleClass(p.Filter, class))
+		bars = append(bars, b)
 	}
 	slices.SortStableFunc(bars, func(a, b bar) int { return cmp.Compare(b.Count, a.Count) })
 	return scaled(bars)
 }
 
 // stageBars are the stages in pipeline order.
-func stageBars(s *dlq.Stats, f dlq.Filter) []bar {
+func stageBars(p TriagePage, c *dlq.Charts) []bar {
 	bars := make([]bar, 0, len(dlq.Stages))
 	for _, stage := range dlq.Stages {
-		n := countOf(s.ByStage, string(stage))
-		bars = append(bars, bar{
-			Name: string(stage), Count: n.Count, Located: n.Located, Href: Home(ToggleStage(f, stage)),
-			On: selected(f.Stages, stage), Out: len(f.Stages) > 0 && !selected(f.Stages, stage),
-		})
+		b := barOf(c.ByStage, stage, p.Filter.Stages)
+		b.Href = p.home(ToggleStage(p.Filter, stage))
+		bars = append(bars, b)
 	}
+	return scaled(bars)
+}
+
+// statusBars are the statuses, the open ones first. None selected are the open
+// ones, so that a first choice narrows to itself.
+func statusBars(p TriagePage, c *dlq.Charts) []bar {
+	bars := make([]bar, 0, len(dlq.Statuses))
+	for _, status := range dlq.Statuses {
+		b := barOf(c.ByStatus, status, p.Filter.Statuses)
+		b.Href = p.home(WithStatuses(p.Filter, toggle(p.Filter.Statuses, status)...))
+		bars = append(bars, b)
+	}
+	return scaled(bars)
+}
+
+// textBars are the values of a dimension that letters name themselves, with those
+// selected among them even where they count nothing.
+func textBars(p TriagePage, counts []dlq.Count, of func(*dlq.Filter) *[]string) []bar {
+	chosen := *of(&p.Filter)
+	var bars []bar
+	add := func(name string) {
+		f := p.Filter
+		*of(&f) = toggle(chosen, name)
+		b := barOf(counts, name, chosen)
+		b.Text, b.Href = true, p.home(f)
+		bars = append(bars, b)
+	}
+	for _, c := range counts {
+		if c.Name != "" {
+			add(c.Name)
+		}
+	}
+	for _, name := range chosen {
+		if !slices.ContainsFunc(counts, func(c dlq.Count) bool { return c.Name == name }) {
+			add(name)
+		}
+	}
+	return scaled(bars)
+}
+
+func sourcesOf(f *dlq.Filter) *[]string { return &f.Sources }
+func tasksOf(f *dlq.Filter) *[]string   { return &f.Tasks }
+
+func barOf[T ~string](counts []dlq.Count, name T, chosen []T) bar {
+	n := countOf(counts, string(name))
+	return bar{Name: string(name), Count: n.Count, Located: n.Located, On: selected(chosen, name), Out: len(chosen) > 0 && !selected(chosen, name)}
+}
+
+// plainBars are counts that are no filter: of an order's letters.
+func plainBars(counts []dlq.Count, classes bool) []bar {
+	var bars []bar
+	for _, c := range counts {
+		if c.Count == 0 {
+			continue
+		}
+		b := bar{Name: c.Name, Count: c.Count, Located: c.Located}
+		if classes {
+			b.Class = dlq.Class(c.Name)
+		}
+		bars = append(bars, b)
+	}
+	slices.SortStableFunc(bars, func(a, b bar) int { return cmp.Compare(b.Count, a.Count) })
 	return scaled(bars)
 }
 
@@ -152,4 +211,15 @@ func since(g dlq.Group, now time.Time) string {
 		return ""
 	}
 	return "since " + age(now.Sub(g.First))
+}
+
+// folded is how many bars behind the first shown are not selected.
+func folded(bars []bar, shown int) int {
+	n := 0
+	for i, b := range bars {
+		if i >= shown && !b.On {
+			n++
+		}
+	}
+	return n
 }

@@ -207,7 +207,7 @@ func TestToggling(t *testing.T) {
 func TestTimeChoices(t *testing.T) {
 	t.Parallel()
 	for i, s := range spans {
-		f := readBack(t, homeSince(dlq.Filter{Until: ptr(now)}, s.Ago))
+		f := readBack(t, TriagePage{Filter: dlq.Filter{Until: ptr(now)}}.homeSince(s.Ago))
 		for j, other := range spans {
 			for _, later := range []time.Duration{0, 4 * time.Minute} {
 				if got := other.current(f, now.Add(later)); got != (i == j) {
@@ -233,7 +233,7 @@ func TestWebLinks(t *testing.T) {
 
 func TestBarsStayVisible(t *testing.T) {
 	t.Parallel()
-	bars := classBars(&dlq.Stats{ByClass: []dlq.Count{{Name: "oom", Count: 1}, {Name: "unknown", Count: 1000, Located: 500}}}, dlq.Filter{})
+	bars := classBars(TriagePage{}, &dlq.Charts{ByClass: []dlq.Count{{Name: "oom", Count: 1}, {Name: "unknown", Count: 1000, Located: 500}}})
 	if len(bars) != len(dlq.Classes) || bars[0].Name != "unknown" || bars[1].Name != "oom" {
 		t.Fatalf("%+v", bars)
 	}

@@ -1,6 +1,11 @@
 package views
 
-import "geodlq/internal/dlq"
+import (
+	"encoding/json"
+	"sync"
+
+	"geodlq/internal/dlq"
+)
 
 // ClassGlyph is the outline of a class's sign in a box of 12 × 12, as the data of
 // an SVG path filled even-odd. Each class has its own shape, so that colour is
@@ -41,3 +46,39 @@ func statusClass(s dlq.Status) string {
 	}
 	return "status"
 }
+
+// itemGlyph is the sign of a letter's state in an order, as ClassGlyph is of a
+// class.
+func itemGlyph(s dlq.RedriveItemState) string {
+	switch s {
+	case dlq.ItemReplayed: // a tick
+		return "M1 6.6 2.8 4.8 5 7l4.4-4.9L11 3.6 5.1 10.4z"
+	case dlq.ItemFailed: // a cross
+		return "M2.6 1 6 4.4 9.4 1 11 2.6 7.6 6 11 9.4 9.4 11 6 7.6 2.6 11 1 9.4 4.4 6 1 2.6z"
+	case dlq.ItemQuarantined: // a closed box
+		return "M1.5 1.5h9v9h-9zM3 5.2v1.6h6V5.2z"
+	case dlq.ItemSkipped: // a dash
+		return "M1.5 5h9v2h-9z"
+	case dlq.ItemRunning: // an arrow
+		return "M2.5 1 10.5 6l-8 5z"
+	}
+	// A ring.
+	return "M6 1a5 5 0 1 1 0 10A5 5 0 0 1 6 1zM6 3.2a2.8 2.8 0 1 0 0 5.6 2.8 2.8 0 0 0 0-5.6z"
+}
+
+// glyphs are the outlines of all classes and item states by name, as the map's
+// script draws them.
+var glyphs = sync.OnceValue(func() string {
+	paths := map[string]string{}
+	for _, c := range dlq.Classes {
+		paths[string(c)] = ClassGlyph(c)
+	}
+	for _, s := range dlq.ItemStates {
+		paths[string(s)] = itemGlyph(s)
+	}
+	text, err := json.Marshal(paths)
+	if err != nil {
+		panic(err) // strings are always JSON
+	}
+	return string(text)
+})

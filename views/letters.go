@@ -85,17 +85,32 @@ func firstLine(text string) string {
 
 // matches says how many letters the filter selects.
 func matches(p TriagePage) string {
-	n := int64(len(p.Letters))
-	if p.Stats != nil {
-		n = p.Stats.Total
-	}
+	n := p.total()
 	if !p.filtered() {
 		return count(n, "open letter", "open letters")
 	}
 	if n == 1 {
 		return "1" + nbsp + "letter matches"
 	}
-	return count(n, "letter", "letters") + " match"
+	return number(n) + nbsp + "match"
+}
+
+// triageTitle tells the window what stands on the page.
+func triageTitle(p TriagePage) string {
+	switch {
+	case !p.AnyEver:
+		return "Triage"
+	case p.Open != nil:
+		return string(p.Open.Letter.Class) + " · " + subject(p.Open.Letter)
+	}
+	return matches(p)
+}
+
+// besidePage is the open letter as part of this page.
+func (p TriagePage) besidePage() LetterPage {
+	open := *p.Open
+	open.Beside = true
+	return open
 }
 
 // example is an event that fails for good, as a command.

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"geodlq/internal/dlq"
 )
@@ -37,6 +38,47 @@ func FeatureURL(id int64) string { return "/v1/dead-letters/" + strconv.FormatIn
 
 // PayloadURL is the path of a letter's exact bytes.
 func PayloadURL(id int64) string { return FeatureURL(id) + "/payload" }
+
+// RedrivesURL is the path of the list of orders, and where one is previewed.
+const RedrivesURL = "/redrives"
+
+// RedriveURL is the path of an order's page.
+func RedriveURL(id int64) string { return RedrivesURL + "/" + strconv.FormatInt(id, 10) }
+
+// UndoURL is where a form takes the redrive of a letter back.
+func UndoURL(id int64) string { return LetterURL(id) + "/undo" }
+
+// ExportURL is the path of all that matches as a file of a format, csv or geojson.
+func ExportURL(f dlq.Filter, format string) string { return query("/export."+format, f) }
+
+// TilesURL is the template of the tiles of all that matches.
+func TilesURL(f dlq.Filter) string { return query("/tiles/{z}/{x}/{y}.mvt", f) }
+
+func query(path string, f dlq.Filter) string {
+	if v := f.Values(); len(v) > 0 {
+		return path + "?" + v.Encode()
+	}
+	return path
+}
+
+// withParams is a path of ours with parameters set, pairs of name and value; an
+// empty value takes one out.
+func withParams(path string, pairs ...string) string {
+	base, raw, _ := strings.Cut(path, "?")
+	v, err := url.ParseQuery(raw)
+	if err != nil {
+		return path
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if v.Del(pairs[i]); pairs[i+1] != "" {
+			v.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(v) == 0 {
+		return base
+	}
+	return base + "?" + v.Encode()
+}
 
 // webLink returns a link that a letter brought, if following it can do no more
 // than open a page.
@@ -87,28 +129,24 @@ func WithLocated(f dlq.Filter, located bool) dlq.Filter {
 	return f
 }
 
-// homeSince is Home with a relative time, such as 24h, which becomes absolute
+// homeSince is home with a relative time, such as 24h, which becomes absolute
 // when the link is followed; empty: any time.
-func homeSince(f dlq.Filter, ago string) string {
+func (p TriagePage) homeSince(ago string) string {
+	f := p.Filter
 	f.Since, f.Until = nil, nil
-	v := f.Values()
-	if ago != "" {
-		v.Set("since", ago)
-	}
-	if len(v) == 0 {
-		return "/"
-	}
-	return "/?" + v.Encode()
+	return withParams(p.home(f), "since", ago)
 }
 
 // A field is one hidden input.
 type field struct{ Name, Value string }
 
-// searchFields is what the search form sends along, so that a search stays within
-// the filter.
-func searchFields(f dlq.Filter) []field {
-	f.Query = ""
+// fieldsWithout is what a form sends along so that it stays within the filter,
+// less the names that the form itself asks for.
+func fieldsWithout(f dlq.Filter, names ...string) []field {
 	values := f.Values()
+	for _, name := range names {
+		values.Del(name)
+	}
 	var fields []field
 	for _, name := range dlq.FilterNames {
 		for _, value := range values[name] {

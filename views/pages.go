@@ -5,7 +5,10 @@
 package views
 
 import (
+	"encoding/json"
 	"net/http"
+	"slices"
+	"strconv"
 	"time"
 
 	"geodlq/internal/dlq"
@@ -13,21 +16,31 @@ import (
 
 // TriagePage is the page at /: the queue, and its letters under a filter.
 type TriagePage struct {
-	Depth *dlq.Depth // nil hides the strip
-	// Stats are the counts under the filter. ByStage, ByClass and Groups may as
-	// well be counted with their own dimension left out of it.
+	Depth  *dlq.Depth  // nil hides the strip
+	Charts *dlq.Charts // nil hides the charts
+	// Stats stand in where there are no Charts.
 	Stats     *dlq.Stats
 	Filter    dlq.Filter
 	Letters   []dlq.Letter
-	Next      string // path of the next page, "" on the last
-	First     string // path of the first page when this is not it, else ""
-	Self      string // path of this page, where an action returns to; "": Home(Filter)
-	Demo      *Demo  // nil outside the demo
-	Notice    string // what a form just did, or why it could not
+	Next      string      // path of the next page, "" on the last
+	First     string      // path of the first page when this is not it, else ""
+	Self      string      // path of this page, where an action returns to; "": Home(Filter)
+	View      string      // the view of the map, ZOOM/LAT/LON as given, "" if none
+	Open      *LetterPage // the letter open beside the map, nil if none
+	Demo      *Demo       // nil outside the demo
+	Notice    string      // what a form just did, or why it could not
 	NoticeBad bool
+	Undo      *UndoOffer // what can be taken back, nil if nothing
 	Now       time.Time
 	AnyEver   bool   // false: the queue has never had a letter
 	BaseURL   string // where events are sent, in the example of an empty queue; "": DefaultBaseURL
+	MapStyle  string // URL of a style for the basemap, "" for the built-in one
+}
+
+// UndoOffer is a redrive of one letter that has not run yet.
+type UndoOffer struct {
+	LetterID int64
+	Until    time.Time // from when on it is too late
 }
 
 // DefaultBaseURL is where geodlq listens unless told otherwise.
@@ -41,12 +54,40 @@ type Demo struct {
 
 // LetterPage is the page of one letter.
 type LetterPage struct {
-	Letter    *dlq.Letter
-	Payload   PayloadView
-	History   []dlq.HistoryEntry // oldest first
-	Notice    string             // what a form just did, or why it could not
-	NoticeBad bool
+	Letter  *dlq.Letter
+	Payload PayloadView
+	History []dlq.HistoryEntry // oldest first
+	// SentGeometry is a GeoJSON geometry in degrees of the coordinates as sent,
+	// where they can be drawn, be it that none of them is storable.
+	SentGeometry json.RawMessage
+	SentNote     string // what SentGeometry is, such as "as sent, in EPSG:25833"
+	Notice       string // what a form just did, or why it could not
+	NoticeBad    bool
+	Undo         *UndoOffer // what can be taken back, nil if nothing
+	Beside       bool       // it is part of the triage page
+	Now          time.Time
+	MapStyle     string // URL of a style for the basemap, "" for the built-in one
+}
+
+// RedrivePage is the page of one order.
+type RedrivePage struct {
+	Redrive   dlq.Redrive
+	Items     []dlq.RedriveItem
+	Next      string               // path of the next page of items, "" on the last
+	First     string               // path of the first page when this is not it, else ""
+	State     dlq.RedriveItemState // of the items listed, "" for all
+	Extent    *dlq.Box             // of the letters that have a place, nil if none has
 	Now       time.Time
+	Notice    string // what a form just did, or why it could not
+	NoticeBad bool
+	MapStyle  string // URL of a style for the basemap, "" for the built-in one
+}
+
+// RedrivesPage lists the orders, the newest first.
+type RedrivesPage struct {
+	Redrives []dlq.Redrive
+	Next     string // path of the next page, "" on the last
+	Now      time.Time
 }
 
 // PayloadView is what to show of a payload; its maker bounds Text and Hex.
@@ -81,8 +122,31 @@ func (p TriagePage) self() string {
 	if p.Self != "" {
 		return p.Self
 	}
-	return Home(p.Filter)
+	return p.home(p.Filter)
 }
+
+// home is the first page under another filter, on the same view of the map.
+func (p TriagePage) home(f dlq.Filter) string { return withParams(Home(f), "map", p.View) }
+
+// opened is this page with another letter open, closed with none.
+func (p TriagePage) opened(id int64) string {
+	return withParams(p.self(), "letter", strconv.FormatInt(id, 10), "undo", "", "map", p.View)
+}
+
+func (p TriagePage) closed() string {
+	return withParams(p.self(), "letter", "", "undo", "", "map", p.View)
+}
+
+// neighbour is the letter so many rows below the open one, 0 if none is listed.
+func (p TriagePage) neighbour(rows int) int64 {
+	i := slices.IndexFunc(p.Letters, func(l dlq.Letter) bool { return p.isOpen(l.ID) })
+	if i < 0 || i+rows < 0 || i+rows >= len(p.Letters) {
+		return 0
+	}
+	return p.Letters[i+rows].ID
+}
+
+func (p TriagePage) isOpen(id int64) bool { return p.Open != nil && p.Open.Letter.ID == id }
 
 func (p TriagePage) baseURL() string {
 	if p.BaseURL != "" {
@@ -91,11 +155,36 @@ func (p TriagePage) baseURL() string {
 	return DefaultBaseURL
 }
 
-func (p TriagePage) groups() []dlq.Group {
-	if p.Stats == nil {
-		return nil
+func (p TriagePage) charts() *dlq.Charts {
+	if p.Charts != nil || p.Stats == nil {
+		return p.Charts
 	}
-	return p.Stats.Groups
+	s := p.Stats
+	return &dlq.Charts{
+		Total: s.Total, Located: s.Located, Groups: s.Groups, ByClass: s.ByClass, ByStage: s.ByStage, ByStatus: s.ByStatus,
+		BucketSeconds: s.BucketSeconds, Buckets: s.Buckets,
+	}
+}
+
+func (p TriagePage) groups() []dlq.Group {
+	if c := p.charts(); c != nil {
+		return c.Groups
+	}
+	return nil
+}
+
+// total is how many letters match, as far as it is known.
+func (p TriagePage) total() int64 {
+	if c := p.charts(); c != nil {
+		return c.Total
+	}
+	return int64(len(p.Letters))
+}
+
+// conditional reports whether the filter says more than which statuses: without,
+// an order over all that match is an order over the whole queue.
+func (p TriagePage) conditional() bool {
+	return len(WithStatuses(p.Filter).Values()) > 0
 }
 
 // filtered reports whether the filter leaves anything out.
