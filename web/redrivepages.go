@@ -142,7 +142,7 @@ func (s *Server) formControl(c echo.Context) error {
 	if err := parseForm(c); err != nil {
 		return err
 	}
-	_, err = s.desk.Control(c.Request().Context(), id, c.Param("verb"))
+	_, err = s.desk.Control(c.Request().Context(), id, c.Param("verb"), c.FormValue("reason"))
 	if errors.Is(err, dlq.ErrConflict) {
 		p := s.problemOf(err)
 		return s.serveRedrive(c, p.Status, id, p.Detail)

@@ -179,9 +179,11 @@ const endRedrivesSQL = `update redrives r set state = 'done', ended_at = now()
 		and not exists (select from redrive_letters i where i.redrive_id = r.id and i.state in ('waiting', 'running'))`
 
 // StartRedrive begins a previewed order and enqueues the job that feeds it. What
-// was previewed is what goes. ErrConflict unless it waits for its start.
-func (s *Store) StartRedrive(ctx context.Context, id int64) error {
-	return s.moveRedrive(ctx, id, dlq.RedriveRunning, `state = 'preview' and created_at > now() - interval '15 minutes'`, "started_at = now()", true)
+// was previewed is what goes; reason, if it is not empty, is kept with it.
+// ErrConflict unless it waits for its start.
+func (s *Store) StartRedrive(ctx context.Context, id int64, reason string) error {
+	return s.moveRedrive(ctx, id, dlq.RedriveRunning, `state = 'preview' and created_at > now() - interval '15 minutes'`,
+		"started_at = now(), reason = coalesce(nullif($3, ''), reason)", true, dlq.CleanText(reason, 500))
 }
 
 // PauseRedrive stops the feeding of a running order; what was fed goes on.
@@ -194,9 +196,9 @@ func (s *Store) ResumeRedrive(ctx context.Context, id int64) error {
 	return s.moveRedrive(ctx, id, dlq.RedriveRunning, "state = 'paused'", "ended_at = null", true)
 }
 
-func (s *Store) moveRedrive(ctx context.Context, id int64, to dlq.RedriveState, from, set string, feed bool) error {
+func (s *Store) moveRedrive(ctx context.Context, id int64, to dlq.RedriveState, from, set string, feed bool, args ...any) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, "update redrives set state = $2, "+set+" where id = $1 and "+from, id, to)
+		tag, err := tx.Exec(ctx, "update redrives set state = $2, "+set+" where id = $1 and "+from, append([]any{id, to}, args...)...)
 		if err != nil {
 			return err
 		}
