@@ -67,6 +67,7 @@ create table dead_letters (
     -- No constraint on the geometry's validity: the queue holds exactly what the
     -- rest of the schema rejects.
     geom            geometry(Geometry, 4326),
+    geom_simplified boolean not null default false, -- for looking at alone
     source_wkb      bytea,
     source_geometry text,
     src_crs         text not null default '',

@@ -226,6 +226,9 @@ func (s *Server) letterPage(ctx context.Context, id int64) (*views.LetterPage, e
 	return page, nil
 }
 
+// maxSketched is the largest payload whose coordinates are drawn as sent.
+const maxSketched = 8 << 20
+
 // sketchTimeout bounds the drawing of coordinates: a page without it is still one.
 const sketchTimeout = 2 * time.Second
 
@@ -233,8 +236,13 @@ func (s *Server) sketch(ctx context.Context, eventID int64) (json.RawMessage, st
 	ctx, cancel := context.WithTimeout(ctx, sketchTimeout)
 	defer cancel()
 	event, err := s.store.Event(ctx, eventID)
-	if err != nil {
+	if err != nil || event.Size > maxSketched {
 		return nil, ""
+	}
+	if event.Body == nil {
+		if event.Body, err = s.store.EventBody(ctx, eventID); err != nil {
+			return nil, ""
+		}
 	}
 	return s.locator.Sketch(ctx, event, s.config.BodyMax)
 }
@@ -292,13 +300,32 @@ func cutRune(b []byte) []byte {
 // indented sets JSON out for reading; every token stays as it was sent.
 func indented(text []byte, mediaType string) string {
 	base, _, _ := mime.ParseMediaType(mediaType)
-	if strings.HasSuffix(base, "json") {
+	if strings.HasSuffix(base, "json") && nesting(text) <= maxIndented {
 		var out bytes.Buffer
-		if json.Indent(&out, text, "", "  ") == nil {
+		if json.Indent(&out, text, "", "  ") == nil && out.Len() <= 4*maxShown {
 			return out.String()
 		}
 	}
 	return string(text)
+}
+
+// maxIndented is how deep JSON may be nested to be set out: each level widens every
+// line within.
+const maxIndented = 32
+
+// nesting is at least how deep brackets stand within one another.
+func nesting(text []byte) int {
+	depth, deepest := 0, 0
+	for _, c := range text {
+		switch c {
+		case '[', '{':
+			depth++
+			deepest = max(deepest, depth)
+		case ']', '}':
+			depth--
+		}
+	}
+	return deepest
 }
 
 // formAction does what a form on a page asks for, and goes back to a page that

@@ -283,6 +283,9 @@ func checkObject(name string, text *json.RawMessage) error {
 	if (*text)[0] != '{' {
 		return dlq.Invalid(name, "must be an object")
 	}
+	if nesting(*text) > maxObjectDepth {
+		return dlq.Invalid(name, "is nested deeper than %d levels", maxObjectDepth)
+	}
 	if !bytes.ContainsAny(*text, "\\eE") && len(*text) < maxPlainObject {
 		return nil // nothing in it can be refused
 	}
@@ -299,6 +302,9 @@ func checkObject(name string, text *json.RawMessage) error {
 	*text = clean
 	return nil
 }
+
+// maxObjectDepth keeps lists readable for clients that nest less deep than we do.
+const maxObjectDepth = 64
 
 // maxPlainObject is below the digits of the longest number that JSONB takes.
 const maxPlainObject = 100_000

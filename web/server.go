@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -42,6 +43,8 @@ type Server struct {
 	demo     Demo // nil outside the demo
 	logger   *slog.Logger
 	echo     *echo.Echo
+
+	complained atomic.Int64 // when a 503 was last logged, in nanoseconds
 }
 
 // New returns a server over a store. demo may be nil.

@@ -83,8 +83,8 @@ func (c *config) check() error {
 		return fmt.Errorf("GEODLQ_RETRY_BASE must be positive, and GEODLQ_RETRY_MAX no less")
 	case c.sinkTimeout <= 0:
 		return fmt.Errorf("GEODLQ_SINK_TIMEOUT must be positive")
-	case c.bodyMax < 1 || c.inFlightMax < c.bodyMax:
-		return fmt.Errorf("GEODLQ_BODY_MAX must be positive, and GEODLQ_IN_FLIGHT_MAX no less")
+	case c.bodyMax < 1 || c.inFlightMax < c.bodyMax+c.bodyMax/4:
+		return fmt.Errorf("GEODLQ_BODY_MAX must be positive, and GEODLQ_IN_FLIGHT_MAX a quarter more at least")
 	}
 	return nil
 }

@@ -28,6 +28,8 @@ func (l Locator) Locate(ctx context.Context, r *dlq.Report, geometry json.RawMes
 	switch {
 	case r.Tile != nil:
 		return l.locate(ctx, r, geo.TilePolygon(r.Tile.Z, r.Tile.X, r.Tile.Y), "", dlq.LocatedByTile)
+	case r.Bounds != nil && r.Bounds[0] > r.Bounds[2] && !geographic(r.SrcCRS):
+		return nil // west of east in metres is no extent
 	case r.Bounds != nil:
 		return l.locate(ctx, r, boundsGeometry(r.Bounds), r.SrcCRS, dlq.LocatedByTile)
 	}
@@ -87,6 +89,12 @@ func (l Locator) locateDocument(ctx context.Context, r *dlq.Report, doc *geo.Doc
 	}
 	r.Place = dlq.Place{WKB: placed.wkb, Anchor: &[2]float64{anchor.X(), anchor.Y()}, LocatedBy: by}
 	return nil
+}
+
+// geographic reports whether a claim is of degrees, as none is.
+func geographic(claim string) bool {
+	crs, _, err := geo.LookupCRS(claim)
+	return claim == "" || (err == nil && crs.Geographic)
 }
 
 // boundsGeometry is the extent west, south, east, north; west > east crosses the

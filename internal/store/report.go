@@ -18,22 +18,23 @@ const reportSQL = `
 insert into dead_letters as d (
 	work_key, kind, task, source, code_version, run_id, host, trace_id, log_url, labels,
 	stage, class, error, stack, http_status, exit_code, fingerprint, context_lost,
-	geom, anchor, located_by, source_wkb, source_geometry, src_crs, geom_hash, tile_z, tile_x, tile_y, bounds,
+	geom, geom_simplified, anchor, located_by, source_wkb, source_geometry, src_crs, geom_hash, tile_z, tile_x, tile_y, bounds,
 	payload, payload_json, media_type, size, sha256, params, payload_ref, event_time)
 select @work_key, 'geotask', @task, @source, @code_version, @run_id, @host, @trace_id, @log_url, @labels::jsonb,
 	@stage, @class, @error, @stack, @http_status::int, @exit_code::bigint, @fingerprint, false,
-	g, case when g is not null then ST_SetSRID(ST_MakePoint(@lon::float8, @lat::float8), 4326) end,
+	small, coalesce(ST_NPoints(small) <> ST_NPoints(g), false), case when g is not null then ST_SetSRID(ST_MakePoint(@lon::float8, @lat::float8), 4326) end,
 	case when g is not null then @located_by::text else 'none' end,
 	@source_wkb::bytea, @source_geometry::text, @src_crs, coalesce(geodlq_geom_hash(g), ''),
 	@tile_z::smallint, @tile_x::int, @tile_y::int, @bounds::float8[],
 	@payload::bytea, geodlq_json(@payload::bytea, @media_type), @media_type, coalesce(octet_length(@payload::bytea), 0), @sha256::bytea,
 	@params::jsonb, @payload_ref::jsonb, @event_time::timestamptz
-from (select geodlq_geometry(@wkb::bytea) as g) p
+from (select g, geodlq_simplified(g) as small from (select geodlq_geometry(@wkb::bytea) as g) q) p
 on conflict (work_key) do update set
 	task = excluded.task, code_version = excluded.code_version, run_id = excluded.run_id, host = excluded.host,
 	trace_id = excluded.trace_id, log_url = excluded.log_url, labels = excluded.labels,
 	stage = excluded.stage, class = excluded.class, error = excluded.error, stack = excluded.stack,
 	http_status = excluded.http_status, exit_code = excluded.exit_code, fingerprint = excluded.fingerprint,
+	geom_simplified = case when excluded.geom is null then d.geom_simplified else excluded.geom_simplified end,
 	geom = coalesce(excluded.geom, d.geom), anchor = coalesce(excluded.anchor, d.anchor),
 	located_by = case when excluded.anchor is null then d.located_by else excluded.located_by end,
 	geom_hash = coalesce(nullif(excluded.geom_hash, ''), d.geom_hash),
@@ -42,11 +43,11 @@ on conflict (work_key) do update set
 	src_crs = coalesce(nullif(excluded.src_crs, ''), d.src_crs),
 	tile_z = coalesce(excluded.tile_z, d.tile_z), tile_x = coalesce(excluded.tile_x, d.tile_x),
 	tile_y = coalesce(excluded.tile_y, d.tile_y), bounds = coalesce(excluded.bounds, d.bounds),
-	payload = coalesce(excluded.payload, d.payload),
-	payload_json = case when excluded.payload is null then d.payload_json else excluded.payload_json end,
-	media_type = case when excluded.payload is null then d.media_type else excluded.media_type end,
-	size = case when excluded.payload is null then d.size else excluded.size end,
-	sha256 = case when excluded.payload is null then d.sha256 else excluded.sha256 end,
+	payload = case when d.event_id is null then coalesce(excluded.payload, d.payload) end,
+	payload_json = case when excluded.payload is null or d.event_id is not null then d.payload_json else excluded.payload_json end,
+	media_type = case when excluded.payload is null or d.event_id is not null then d.media_type else excluded.media_type end,
+	size = case when excluded.payload is null or d.event_id is not null then d.size else excluded.size end,
+	sha256 = case when excluded.payload is null or d.event_id is not null then d.sha256 else excluded.sha256 end,
 	params = excluded.params, payload_ref = coalesce(excluded.payload_ref, d.payload_ref),
 	event_time = coalesce(excluded.event_time, d.event_time),
 	failed_at = now(),
