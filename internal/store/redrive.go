@@ -52,7 +52,7 @@ func (s *Store) PreviewRedrive(ctx context.Context, n NewRedrive) (*dlq.Redrive,
 // previewSQL refuses what the action can't be done to, and says why in words.
 const previewSQL = `
 with matched as (
-	select d.id, d.version, d.failed_at, d.class, d.stage,
+	select d.id, d.version, d.failed_at, d.class, d.stage, d.anchor,
 		case when @redrive::boolean and d.kind = 'geotask' then 'a geotask: its owner redrives it'
 			when not d.status = any(@from::text[]) then d.status
 			when @redrive::boolean and e.state is distinct from 'dead' then 'its event is not kept here'
@@ -60,14 +60,16 @@ with matched as (
 	from dead_letters d left join events e on e.id = d.event_id and @redrive::boolean
 	where {where}
 ), counted as (
-	select class, stage, refused, count(*) as n from matched group by 1, 2, 3
+	select class, stage, refused, count(*) as n, count(anchor) as located from matched group by 1, 2, 3
 ), orders as (
 	insert into redrives (action, filter, ticked, actor, reason, matched, eligible, bad_data, by_class, by_stage, refused)
 	select @action, @filter, @ticked::boolean, @actor, @reason,
 		coalesce(sum(n), 0), coalesce(sum(n) filter (where refused is null), 0),
 		coalesce(sum(n) filter (where refused is null and stage <> 'downstream' and class <> 'unknown'), 0),
-		coalesce((select jsonb_object_agg(class, n) from (select class, sum(n) as n from counted where refused is null group by 1) c), '{}'),
-		coalesce((select jsonb_object_agg(stage, n) from (select stage, sum(n) as n from counted where refused is null group by 1) c), '{}'),
+		coalesce((select jsonb_object_agg(class, jsonb_build_array(n, located)) from (
+			select class, sum(n) as n, sum(located) as located from counted where refused is null group by 1) c), '{}'),
+		coalesce((select jsonb_object_agg(stage, jsonb_build_array(n, located)) from (
+			select stage, sum(n) as n, sum(located) as located from counted where refused is null group by 1) c), '{}'),
 		coalesce((select jsonb_agg(jsonb_build_object('reason', refused, 'count', n) order by n desc)
 			from (select refused, sum(n) as n from counted where refused is not null group by 1) c), '[]')
 	from counted
@@ -89,8 +91,8 @@ type redriveRow struct {
 	Matched    int64
 	Eligible   int64
 	BadData    int64
-	ByClass    map[string]int64
-	ByStage    map[string]int64
+	ByClass    map[string][2]int64 // count and located
+	ByStage    map[string][2]int64
 	Refused    json.RawMessage
 	Actor      string
 	Reason     string
@@ -130,10 +132,11 @@ func (r *redriveRow) redrive() (dlq.Redrive, error) {
 	return out, nil
 }
 
-func named[T ~string](counts map[string]int64, names []T) []dlq.Count {
+func named[T ~string](counts map[string][2]int64, names []T) []dlq.Count {
 	out := zeros(names)
 	for i := range out {
-		out[i].Count = counts[out[i].Name]
+		n := counts[out[i].Name]
+		out[i].Count, out[i].Located = n[0], n[1]
 	}
 	return out
 }
