@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +14,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
+	"golang.org/x/sync/semaphore"
 
 	"geodlq/internal/dlq"
 	"geodlq/internal/pipeline"
@@ -28,6 +30,7 @@ type Config struct {
 	RescueAfter  time.Duration // when a job whose worker vanished is taken up again
 	KeyRetention time.Duration // how long keys are kept after the end
 	BodyMax      int64         // bytes of a body, also decoded
+	LargeMax     int64         // bytes of all large bodies that are worked on at once
 	StopTimeout  time.Duration // for running jobs at a shutdown; then they are handed back
 
 	SinkURL     string // empty: the features table
@@ -66,13 +69,14 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 			PostGIS: s, Sink: sink, CheckTimeout: c.JobTimeout() / 2, MaxDecoded: c.BodyMax,
 		},
 		retry: retryPolicy{base: c.RetryBase, max: c.RetryMax}, maxTries: c.MaxTries, logger: logger,
+		room: semaphore.NewWeighted(c.LargeMax), roomMax: c.LargeMax,
 	})
 	addUpkeep(workers, s, c, logger)
 	addFeeders(workers, s)
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		// River logs error texts, which may hold coordinates: from warnings on it
 		// does not.
-		Logger:                      slog.New(atLeast{logger.Handler(), slog.LevelWarn}),
+		Logger:                      slog.New(&seldom{Handler: atLeast{logger.Handler(), slog.LevelWarn}, said: &sync.Map{}}),
 		Queues:                      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: c.Workers}},
 		Workers:                     workers,
 		FetchCooldown:               10 * time.Millisecond,
@@ -124,6 +128,31 @@ func (h atLeast) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 func (h atLeast) WithGroup(name string) slog.Handler {
 	return atLeast{h.Handler.WithGroup(name), h.level}
+}
+
+// seldom says the same thing once in sayEvery: while the database is away River
+// complains many times a second.
+type seldom struct {
+	slog.Handler
+	said *sync.Map // message to time.Time
+}
+
+const sayEvery = 10 * time.Second
+
+func (h *seldom) Handle(ctx context.Context, r slog.Record) error {
+	if last, ok := h.said.Load(r.Message); ok && r.Time.Sub(last.(time.Time)) < sayEvery {
+		return nil
+	}
+	h.said.Store(r.Message, r.Time)
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h *seldom) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &seldom{h.Handler.WithAttrs(attrs), h.said}
+}
+
+func (h *seldom) WithGroup(name string) slog.Handler {
+	return &seldom{h.Handler.WithGroup(name), h.said}
 }
 
 // cleanErrors makes every error's text fit for River's jsonb: one NUL would make

@@ -9,6 +9,7 @@ import (
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
+	"golang.org/x/sync/semaphore"
 
 	"geodlq/internal/dlq"
 	"geodlq/internal/pipeline"
@@ -23,6 +24,8 @@ type eventWorker struct {
 	pipeline *pipeline.Pipeline
 	retry    retryPolicy
 	maxTries int
+	room     *semaphore.Weighted // for large bodies, in bytes
+	roomMax  int64
 	logger   *slog.Logger
 }
 
@@ -62,6 +65,14 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[dlq.EventArgs]) e
 	case event.JobID != job.ID, event.State == dlq.EventProcessed, event.State == dlq.EventSplit:
 		return nil // ended, or another job's by now
 	}
+	release, err := w.readLarge(ctx, event)
+	if err != nil {
+		if ctx.Err() != nil {
+			return &handBackError{ctx.Err()}
+		}
+		return river.JobSnooze(storePause)
+	}
+	defer release()
 	state := readTryState(job.Metadata)
 	redrive := state.Redrive != nil
 	if event.State == dlq.EventDead {
@@ -76,7 +87,35 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[dlq.EventArgs]) e
 		tries = 1
 	}
 	outcome := w.pipeline.Run(ctx, event, tries)
+	if outcome.Failure != nil {
+		outcome.Failure.OutcomeUnknown = outcome.Failure.OutcomeUnknown || (state.Unknown && tries > 1)
+	}
 	return w.report(ctx, job, event, outcome, redrive)
+}
+
+// roomPause is how long a job waits for room before it lets others go first.
+const roomPause = 5 * time.Second
+
+// readLarge reads a body that Event left out, once there is room for it: a large
+// geometry takes many times its bytes while it is worked on, here and in
+// PostgreSQL. release gives the room back.
+func (w *eventWorker) readLarge(ctx context.Context, event *dlq.Event) (release func(), err error) {
+	if event.Size < store.LargeBody {
+		return func() {}, nil
+	}
+	weight := min(event.Size, w.roomMax)
+	waitCtx, cancel := context.WithTimeout(ctx, roomPause)
+	defer cancel()
+	if err := w.room.Acquire(waitCtx, weight); err != nil {
+		return nil, err
+	}
+	release = func() { w.room.Release(weight) }
+	event.Body, err = w.store.EventBody(ctx, event.ID)
+	if err != nil && !errors.Is(err, dlq.ErrNotFound) {
+		release()
+		return nil, err
+	}
+	return release, nil
 }
 
 func (w *eventWorker) report(ctx context.Context, job *river.Job[dlq.EventArgs], event *dlq.Event, outcome pipeline.Outcome, redrive bool) error {
@@ -109,7 +148,9 @@ func (w *eventWorker) report(ctx context.Context, job *river.Job[dlq.EventArgs],
 			w.logger.WarnContext(ctx, "event not marked retrying", "event_id", event.ID, "error", err)
 		}
 	}
-	rememberTry(ctx, job, tryState{Tries: failure.Tries, RetryAfter: outcome.RetryAfter})
+	rememberTry(ctx, job, tryState{
+		Tries: failure.Tries, RetryAfter: outcome.RetryAfter, Unknown: failure.OutcomeUnknown,
+	})
 	return &tryError{failure.Error}
 }
 

@@ -17,6 +17,7 @@ import (
 type tryState struct {
 	Tries      int           `json:"tries"`
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
+	Unknown    bool          `json:"outcome_unknown,omitempty"` // an earlier try's outcome was not known
 	Redrive    *struct {
 		LetterID int64 `json:"letter_id"`
 	} `json:"redrive,omitempty"`
@@ -40,8 +41,8 @@ func rememberTry(ctx context.Context, job *river.Job[dlq.EventArgs], s tryState)
 	if err := json.Unmarshal(job.Metadata, &all); err != nil {
 		all = map[string]json.RawMessage{}
 	}
-	for name, value := range map[string]any{"tries": s.Tries, "retry_after": s.RetryAfter} {
-		text, _ := json.Marshal(value) // a number
+	for name, value := range map[string]any{"tries": s.Tries, "retry_after": s.RetryAfter, "outcome_unknown": s.Unknown} {
+		text, _ := json.Marshal(value) // of a number or a boolean
 		all[name] = text
 		// The only error is a context that is no worker's.
 		_ = river.MetadataSet(ctx, name, json.RawMessage(text))

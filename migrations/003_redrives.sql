@@ -9,7 +9,7 @@ create table redrives (
     matched    bigint not null default 0,
     eligible   bigint not null default 0,
     bad_data   bigint not null default 0,
-    by_class   jsonb not null default '{}',
+    by_class   jsonb not null default '{}',   -- {name: [count, located]}, of the eligible
     by_stage   jsonb not null default '{}',
     refused    jsonb not null default '[]',   -- [{"reason", "count"}]
     actor      text not null,

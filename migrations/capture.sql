@@ -12,6 +12,31 @@ exception when others then
     return null;
 end $$;
 
+-- A geometry for looking at: a large one with its points thinned out to what a map
+-- can show. It is never replayed from.
+create or replace function geodlq_simplified(g geometry) returns geometry
+language plpgsql immutable parallel safe strict as $$
+declare
+    s geometry := g;
+    tolerance double precision;
+begin
+    if ST_NPoints(g) <= 1000 then
+        return g;
+    end if;
+    tolerance := greatest(ST_XMax(g) - ST_XMin(g), ST_YMax(g) - ST_YMin(g)) / 2000;
+    for i in 1..6 loop
+        s := coalesce(ST_Simplify(g, tolerance, true), s);
+        exit when ST_NPoints(s) <= 1000;
+        tolerance := tolerance * 3;
+    end loop;
+    if ST_NPoints(s) > 5000 then
+        return ST_Envelope(g);
+    end if;
+    return s;
+exception when others then
+    return ST_Envelope(g);
+end $$;
+
 -- SHA-256, in hexadecimal, of the geometry's normalised little-endian WKB.
 create or replace function geodlq_geom_hash(g geometry) returns text
 language plpgsql immutable parallel safe strict as $$
@@ -61,6 +86,7 @@ declare
     lost  boolean := coalesce(output->>'stage', '') = '';
     body  bytea;
     g     geometry;
+    small geometry;
     l     dead_letters;
     was   text;
     cap   integer := coalesce((redrive->>'cap')::integer, 5);
@@ -81,12 +107,14 @@ begin
         g := geodlq_geometry(decode(output->>'wkb', 'base64'));
     end if;
 
+    small := geodlq_simplified(g);
+
     select status into was from dead_letters where work_key = e.work_key for update;
 
     insert into dead_letters as d (
         work_key, kind, event_id, task, source,
         stage, class, error, stack, http_status, fingerprint, tries, outcome_unknown, context_lost,
-        geom, anchor, located_by, src_crs, geom_hash, invalid_at,
+        geom, geom_simplified, anchor, located_by, src_crs, geom_hash, invalid_at,
         payload_json, media_type, size, sha256, first_failed_at, failed_at)
     values (
         e.work_key, 'event', e.id, e.task, e.source,
@@ -96,7 +124,7 @@ begin
         coalesce(output->>'fingerprint', 'context-lost'),
         coalesce((output->>'tries')::integer, 1),
         coalesce((output->>'outcome_unknown')::boolean, false), lost,
-        g, case when g is not null then geodlq_point(output->'anchor') end,
+        small, coalesce(ST_NPoints(small) <> ST_NPoints(g), false), case when g is not null then geodlq_point(output->'anchor') end,
         case when g is not null and output ? 'anchor' then 'geometry' else 'none' end,
         coalesce(output->>'src_crs', e.claimed_crs), coalesce(geodlq_geom_hash(g), ''),
         geodlq_point(output->'invalid_at'),
@@ -106,6 +134,7 @@ begin
         stage = excluded.stage, class = excluded.class, error = excluded.error, stack = excluded.stack,
         http_status = excluded.http_status, fingerprint = excluded.fingerprint, tries = excluded.tries,
         outcome_unknown = excluded.outcome_unknown or d.outcome_unknown, context_lost = excluded.context_lost,
+        geom_simplified = case when excluded.geom is null then d.geom_simplified else excluded.geom_simplified end,
         geom = coalesce(excluded.geom, d.geom), anchor = coalesce(excluded.anchor, d.anchor),
         located_by = case when excluded.anchor is null then d.located_by else excluded.located_by end,
         geom_hash = coalesce(nullif(excluded.geom_hash, ''), d.geom_hash),

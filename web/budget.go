@@ -5,23 +5,30 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"geodlq/internal/dlq"
 )
 
-// budget bounds the bytes of all bodies in flight.
+// budget bounds the bytes of all bodies in flight. An eighth of it is kept for
+// small ones, so that large uploads don't shut the door to all others.
 type budget struct {
-	left atomic.Int64
+	left    atomic.Int64
+	reserve int64
 }
 
 func newBudget(bytes int64) *budget {
-	b := &budget{}
+	b := &budget{reserve: bytes / 8}
 	b.left.Store(bytes)
 	return b
 }
 
-func (b *budget) take(n int64) bool {
-	if b.left.Add(-n) < 0 {
+func (b *budget) take(n int64, small bool) bool {
+	floor := b.reserve
+	if small {
+		floor = 0
+	}
+	if b.left.Add(-n) < floor {
 		b.left.Add(n)
 		return false
 	}
@@ -35,7 +42,7 @@ type hold struct {
 }
 
 func (h *hold) take(n int64) error {
-	if !h.budget.take(n) {
+	if !h.budget.take(n, h.taken+n <= chunk) {
 		return dlq.ErrOverloaded
 	}
 	h.taken += n
@@ -44,32 +51,28 @@ func (h *hold) take(n int64) error {
 
 func (h *hold) release() { h.budget.left.Add(h.taken) }
 
-// chunk is by how much a body of unknown length grows.
+// chunk is what a body takes of memory and budget at first; it doubles as the body
+// comes in, so that one which does not come holds little.
 const chunk = 64 << 10
 
 // readBody reads a whole body of at most limit bytes into memory taken from the
 // budget: *http.MaxBytesError, or dlq.ErrOverloaded.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, h *hold) ([]byte, error) {
 	if r.ContentLength > limit {
+		drain(w, r)
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
-	size := r.ContentLength
-	if size < 0 {
-		size = chunk
-	}
-	if err := h.take(size); err != nil {
-		return nil, err
-	}
-	body := make([]byte, 0, size)
+	var body []byte
 	reader := http.MaxBytesReader(w, r.Body, limit)
 	for {
 		if len(body) == cap(body) {
+			grow := max(int64(cap(body)), chunk)
 			if r.ContentLength >= 0 {
-				// All is there: one more byte to see the end.
-				return body, expectEOF(reader)
+				// One byte more than is left, to see the end.
+				grow = min(grow, r.ContentLength-int64(len(body))+1)
 			}
-			grow := int64(cap(body))
 			if err := h.take(grow); err != nil {
+				drain(w, r)
 				return nil, err
 			}
 			bigger := make([]byte, len(body), int64(cap(body))+grow)
@@ -87,12 +90,16 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, h *hold) ([]b
 	}
 }
 
-func expectEOF(r io.Reader) error {
-	var one [1]byte
-	if _, err := io.ReadFull(r, one[:]); err != nil && !errors.Is(err, io.EOF) {
-		return bodyError(err)
-	}
-	return nil
+// drainTime and drainMax bound what is read of a body that is refused: a client
+// that still sends would not see the answer.
+const (
+	drainTime = 5 * time.Second
+	drainMax  = 64 << 20
+)
+
+func drain(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTime))
+	_, _ = io.CopyN(io.Discard, r.Body, drainMax)
 }
 
 // bodyError keeps what has a status of its own; a body that was cut off in

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -78,7 +79,7 @@ func (s *Server) problemOf(err error) problem {
 		return p
 	}
 	if store.Unavailable(err) {
-		p := newProblem(http.StatusServiceUnavailable, "The database can't be reached. Nothing was stored; send it again.")
+		p := newProblem(http.StatusServiceUnavailable, "The database can't be reached. What was asked may not have been done; send it again, under the same key.")
 		p.retryAfter = 5
 		return p
 	}
@@ -116,7 +117,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 		return // nobody waits for an answer
 	}
 	p := s.problemOf(err)
-	if p.Status >= 500 {
+	if p.Status >= 500 && s.mayComplain(p.Status) {
 		s.logger.Error("request failed", "method", c.Request().Method, "route", c.Path(), "status", p.Status, "error", err)
 	}
 	if c.Response().Committed {
@@ -137,6 +138,18 @@ func (s *Server) writeError(err error, c echo.Context) {
 	h.Set(echo.HeaderContentType, "application/problem+json")
 	c.Response().WriteHeader(p.Status)
 	_ = encodeJSON(c.Response(), p)
+}
+
+// complainEvery is how often refusals for lack of a database or of room are logged:
+// they come many at a time.
+const complainEvery = time.Second
+
+func (s *Server) mayComplain(status int) bool {
+	if status != http.StatusServiceUnavailable {
+		return true
+	}
+	last, now := s.complained.Load(), time.Now().UnixNano()
+	return now-last > int64(complainEvery) && s.complained.CompareAndSwap(last, now)
 }
 
 func (s *Server) writeErrorPage(c echo.Context, p problem) {

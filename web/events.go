@@ -5,6 +5,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -77,7 +78,7 @@ type sent struct {
 }
 
 // keptHeaders are kept with an event beside the CloudEvents attributes.
-var keptHeaders = []string{"Content-Encoding", "Idempotency-Key", "Geodlq-Source", "Geodlq-Task", "Traceparent", "User-Agent"}
+var keptHeaders = []string{"Content-Encoding", "Content-Crs", "Idempotency-Key", "Geodlq-Source", "Geodlq-Task", "Traceparent", "User-Agent"}
 
 func readEnvelope(h http.Header) (*sent, error) {
 	s := &sent{headers: map[string]string{}}
@@ -103,9 +104,9 @@ func readEnvelope(h http.Header) (*sent, error) {
 		}
 	}
 	s.mediaType = dlq.CleanText(h.Get("Content-Type"), 300)
-	s.claimedCRS = dlq.CleanText(strings.Join(h.Values("Content-Crs"), ", "), 1000)
+	s.claimedCRS = dlq.CleanText(allHeaders(h, "Content-Crs"), 1000)
 	for _, name := range keptHeaders {
-		if value := h.Get(name); value != "" {
+		if value := allHeaders(h, name); value != "" {
 			s.headers[strings.ToLower(name)] = value
 		}
 	}
@@ -124,6 +125,11 @@ func oneHeader(h http.Header, name string) (string, error) {
 	return values[0], nil
 }
 
+// allHeaders joins the different values of a header that may be repeated.
+func allHeaders(h http.Header, name string) string {
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(h.Values(name)))), ", ")
+}
+
 // readBinary reads the context of a binary CloudEvent (HTTP protocol binding 1.0
 // §3.1). One without id or source has no identity of its own.
 func (s *sent) readBinary(h http.Header) error {
@@ -135,8 +141,18 @@ func (s *sent) readBinary(h http.Header) error {
 	if h.Get("Ce-Specversion") == "" {
 		return nil
 	}
-	s.binary = &pipeline.CloudEvent{
-		ID: h.Get("Ce-Id"), Source: h.Get("Ce-Source"), Subject: h.Get("Ce-Subject"), Sequence: h.Get("Ce-Sequence"),
+	s.binary = &pipeline.CloudEvent{}
+	for name, to := range map[string]*string{
+		"Ce-Id": &s.binary.ID, "Ce-Source": &s.binary.Source, "Ce-Subject": &s.binary.Subject, "Ce-Sequence": &s.binary.Sequence,
+	} {
+		value, err := oneHeader(h, name)
+		if err != nil {
+			return err
+		}
+		// Binding 1.0 §3.1.3.2: values are percent-encoded.
+		if *to, err = url.PathUnescape(value); err != nil {
+			*to = value
+		}
 	}
 	if s.binary.ID == "" || s.binary.Source == "" {
 		return dlq.BadRequest("ce-id", "a CloudEvent needs ce-id and ce-source")
@@ -166,9 +182,11 @@ func (s *sent) event(body []byte) (dlq.NewEvent, error) {
 	}
 	if ce != nil {
 		var err error
-		if e.WorkKey, err = dlq.EventKey("CloudEvent source and id", s.source, ce.Key()); err == nil {
-			return e, nil
-		} // too long for a key, or unprintable: the content names it
+		if e.WorkKey, err = dlq.EventKey("CloudEvent source and id", s.source, ce.Key()); err != nil {
+			// Too long for a key, or unprintable.
+			e.WorkKey, err = dlq.EventKey("CloudEvent source and id", s.source, ce.HashedKey())
+		}
+		return e, err
 	}
 	e.WorkKey, e.Content = dlq.ContentKey(s.source, s.mediaType, s.claimedCRS, body), true
 	return e, nil

@@ -49,14 +49,15 @@ type letterProperties struct {
 	OutcomeUnknown bool      `json:"outcome_unknown"`
 	ContextLost    bool      `json:"context_lost"`
 
-	Anchor    *[2]float64   `json:"anchor"`
-	LocatedBy dlq.LocatedBy `json:"located_by"`
-	SrcCRS    string        `json:"src_crs"`
-	GuessCRS  string        `json:"guess_crs"`
-	GeomHash  string        `json:"geom_hash"`
-	InvalidAt *[2]float64   `json:"invalid_at"`
-	Tile      *dlq.Tile     `json:"tile"`
-	Bounds    []float64     `json:"bounds"`
+	Anchor     *[2]float64   `json:"anchor"`
+	LocatedBy  dlq.LocatedBy `json:"located_by"`
+	SrcCRS     string        `json:"src_crs"`
+	GuessCRS   string        `json:"guess_crs"`
+	GeomHash   string        `json:"geom_hash"`
+	Simplified bool          `json:"geom_simplified"`
+	InvalidAt  *[2]float64   `json:"invalid_at"`
+	Tile       *dlq.Tile     `json:"tile"`
+	Bounds     []float64     `json:"bounds"`
 
 	MediaType  string          `json:"media_type"`
 	Size       int64           `json:"size"`
@@ -86,7 +87,7 @@ func featureOf(l *dlq.Letter) letterFeature {
 		Group: l.Fingerprint, Tries: l.Tries, Attempts: l.Attempts, Redrives: l.Redrives,
 		OutcomeUnknown: l.OutcomeUnknown, ContextLost: l.ContextLost,
 		Anchor: point(l.AnchorLon, l.AnchorLat), LocatedBy: l.LocatedBy, SrcCRS: l.SrcCRS, GuessCRS: l.GuessCRS,
-		GeomHash: l.GeomHash, InvalidAt: point(l.FlawLon, l.FlawLat), Tile: l.Tile(), Bounds: l.Bounds,
+		GeomHash: l.GeomHash, Simplified: l.GeomSimplified, InvalidAt: point(l.FlawLon, l.FlawLat), Tile: l.Tile(), Bounds: l.Bounds,
 		MediaType: l.MediaType, Size: l.Size, SHA256: l.SHA256, Params: l.Params, PayloadRef: l.PayloadRef,
 		EventTime: utc(l.EventTime), FirstFailedAt: l.FirstFailedAt.UTC(), FailedAt: l.FailedAt.UTC(),
 		RedrivenAt: utc(l.RedrivenAt), ResolvedAt: utc(l.ResolvedAt), NotBefore: utc(l.NotBefore),

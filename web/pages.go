@@ -10,12 +10,14 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/a-h/templ"
 	"github.com/labstack/echo/v4"
+	"golang.org/x/sync/errgroup"
 
 	"geodlq/internal/dlq"
 	"geodlq/internal/pipeline"
@@ -35,34 +37,132 @@ func servePage(c echo.Context, status int, page templ.Component) error {
 	return c.HTMLBlob(status, out.Bytes())
 }
 
+// pageNames are the page's own parameters beside the filter's: where in the list
+// it is, which letter is open, what the map shows, and what may be taken back.
+var pageNames = []string{"after", "letter", "map", "undo"}
+
 func (s *Server) pageTriage(c echo.Context) error {
-	q, err := readQuery(c, "after")
+	q, err := readQuery(c, pageNames...)
 	if err != nil {
 		return err
 	}
-	ctx := c.Request().Context()
-	page := views.TriagePage{Filter: q.filter, Now: time.Now(), Demo: s.demoView()}
-	if page.Depth, err = s.store.Depth(ctx); err != nil {
-		return err
+	page := views.TriagePage{
+		Filter: q.filter, Now: time.Now(), Demo: s.demoView(), View: mapView(q.values.Get("map")),
+		BaseURL: baseURL(c.Request()), MapStyle: s.config.MapStyle,
 	}
-	if page.Stats, err = s.store.Stats(ctx, q.filter); err != nil {
+	if err := s.readTriage(c.Request().Context(), q, &page); err != nil {
 		return err
-	}
-	letters, err := s.store.Letters(ctx, q.filter, q.after, pageRows)
-	if err != nil {
-		return err
-	}
-	page.Letters = letters.Letters
-	if letters.Next != nil {
-		page.Next = pageLink(q.filter, letters.Next)
 	}
 	if q.after != nil {
 		page.First = views.Home(q.filter)
-	}
-	if page.AnyEver, err = s.store.AnyLetter(ctx); err != nil {
-		return err
+		page.Self = pageLink(q.filter, q.after)
 	}
 	return servePage(c, http.StatusOK, views.Triage(page))
+}
+
+// readTriage asks for all that the page shows at once: the answers are of different
+// connections, and together take as long as the slowest.
+func (s *Server) readTriage(ctx context.Context, q *query, page *views.TriagePage) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		page.Depth, err = s.store.Depth(ctx)
+		return err
+	})
+	group.Go(func() (err error) {
+		page.Charts, err = s.store.Charts(ctx, q.filter)
+		return err
+	})
+	var extent *dlq.Box
+	if page.View == "" {
+		group.Go(func() (err error) {
+			extent, err = s.store.Extent(ctx, q.filter)
+			return err
+		})
+	}
+	group.Go(func() error {
+		letters, err := s.store.Letters(ctx, q.filter, q.after, pageRows)
+		if err != nil {
+			return err
+		}
+		page.Letters = letters.Letters
+		if letters.Next != nil {
+			page.Next = pageLink(q.filter, letters.Next)
+		}
+		page.AnyEver, err = s.store.AnyLetter(ctx)
+		return err
+	})
+	group.Go(func() (err error) {
+		page.Open, err = s.openLetter(ctx, q.values.Get("letter"))
+		return err
+	})
+	group.Go(func() (err error) {
+		page.Undo, err = s.undoOffer(ctx, q.values.Get("undo"))
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	page.Charts.Extent = extent
+	return nil
+}
+
+// openLetter is the letter beside the map; one that is not there is left closed.
+func (s *Server) openLetter(ctx context.Context, id string) (*views.LetterPage, error) {
+	if id == "" {
+		return nil, nil
+	}
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil || n < 1 {
+		return nil, dlq.BadRequest("letter", "is not the id of a letter")
+	}
+	open, err := s.letterPage(ctx, n)
+	if errors.Is(err, dlq.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	open.Beside = true
+	return open, nil
+}
+
+// undoOffer offers to take a redrive back, while that is possible.
+func (s *Server) undoOffer(ctx context.Context, id string) (*views.UndoOffer, error) {
+	if id == "" {
+		return nil, nil
+	}
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil || n < 1 {
+		return nil, dlq.BadRequest("undo", "is not the id of a letter")
+	}
+	until, err := s.store.UndoUntil(ctx, n)
+	if err != nil || until == nil {
+		return nil, err
+	}
+	return &views.UndoOffer{LetterID: n, Until: *until}, nil
+}
+
+// mapView is ZOOM/LAT/LON, or nothing where it is not that.
+func mapView(text string) string {
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return ""
+	}
+	for _, part := range parts {
+		if v, err := strconv.ParseFloat(part, 64); err != nil || v < -1000 || v > 1000 {
+			return ""
+		}
+	}
+	return text
+}
+
+// baseURL is how the client reached us, for examples.
+func baseURL(r *http.Request) string {
+	scheme := "http"
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host
 }
 
 func pageLink(f dlq.Filter, after *dlq.Cursor) string {
@@ -90,6 +190,9 @@ func (s *Server) pageLetter(c echo.Context) error {
 	if did := dlq.Action(c.QueryParam("did")); did.Valid() {
 		page.Notice = doneNotice[did]
 	}
+	if page.Undo, err = s.undoOffer(c.Request().Context(), c.QueryParam("undo")); err != nil {
+		return err
+	}
 	return servePage(c, http.StatusOK, views.Letter(*page))
 }
 
@@ -114,7 +217,34 @@ func (s *Server) letterPage(ctx context.Context, id int64) (*views.LetterPage, e
 	if err != nil && !errors.Is(err, dlq.ErrNotFound) {
 		return nil, err
 	}
-	return &views.LetterPage{Letter: letter, History: history, Payload: payloadView(letter, payload), Now: time.Now()}, nil
+	page := &views.LetterPage{
+		Letter: letter, History: history, Payload: payloadView(letter, payload), Now: time.Now(), MapStyle: s.config.MapStyle,
+	}
+	if letter.EventID != nil && payload != nil {
+		page.SentGeometry, page.SentNote = s.sketch(ctx, *letter.EventID)
+	}
+	return page, nil
+}
+
+// maxSketched is the largest payload whose coordinates are drawn as sent.
+const maxSketched = 8 << 20
+
+// sketchTimeout bounds the drawing of coordinates: a page without it is still one.
+const sketchTimeout = 2 * time.Second
+
+func (s *Server) sketch(ctx context.Context, eventID int64) (json.RawMessage, string) {
+	ctx, cancel := context.WithTimeout(ctx, sketchTimeout)
+	defer cancel()
+	event, err := s.store.Event(ctx, eventID)
+	if err != nil || event.Size > maxSketched {
+		return nil, ""
+	}
+	if event.Body == nil {
+		if event.Body, err = s.store.EventBody(ctx, eventID); err != nil {
+			return nil, ""
+		}
+	}
+	return s.locator.Sketch(ctx, event, s.config.BodyMax)
 }
 
 // maxShown bounds the bytes of a payload that a page shows.
@@ -170,13 +300,32 @@ func cutRune(b []byte) []byte {
 // indented sets JSON out for reading; every token stays as it was sent.
 func indented(text []byte, mediaType string) string {
 	base, _, _ := mime.ParseMediaType(mediaType)
-	if strings.HasSuffix(base, "json") {
+	if strings.HasSuffix(base, "json") && nesting(text) <= maxIndented {
 		var out bytes.Buffer
-		if json.Indent(&out, text, "", "  ") == nil {
+		if json.Indent(&out, text, "", "  ") == nil && out.Len() <= 4*maxShown {
 			return out.String()
 		}
 	}
 	return string(text)
+}
+
+// maxIndented is how deep JSON may be nested to be set out: each level widens every
+// line within.
+const maxIndented = 32
+
+// nesting is at least how deep brackets stand within one another.
+func nesting(text []byte) int {
+	depth, deepest := 0, 0
+	for _, c := range text {
+		switch c {
+		case '[', '{':
+			depth++
+			deepest = max(deepest, depth)
+		case ']', '}':
+			depth--
+		}
+	}
+	return deepest
 }
 
 // formAction does what a form on a page asks for, and goes back to a page that
@@ -198,17 +347,7 @@ func (s *Server) formAction(c echo.Context) error {
 	if err == nil {
 		return c.Redirect(http.StatusSeeOther, backTo(c.FormValue("back"), id, a))
 	}
-	if !errors.Is(err, dlq.ErrConflict) && !errors.Is(err, dlq.ErrInvalid) {
-		return err
-	}
-	// The letter as it stands, with why not.
-	page, pageErr := s.letterPage(ctx, id)
-	if pageErr != nil {
-		return pageErr
-	}
-	p := s.problemOf(err)
-	page.Notice, page.NoticeBad = p.Detail, true
-	return servePage(c, p.Status, views.Letter(*page))
+	return s.serveConflict(c, id, err)
 }
 
 // maxForm bounds the body of a form.
@@ -223,13 +362,56 @@ func parseForm(c echo.Context) error {
 	return nil
 }
 
-// backTo is a page of ours that a form came from, else the letter's.
+// backTo is a page of ours that a form came from, else the letter's; it says what
+// was done.
 func backTo(back string, id int64, did dlq.Action) string {
 	u, err := url.Parse(back)
-	if err == nil && u.Path == "/" && u.Host == "" && u.Scheme == "" && u.Opaque == "" {
-		return "/?" + u.RawQuery
+	if err != nil || u.Host != "" || u.Scheme != "" || u.Opaque != "" || (u.Path != "/" && u.Path != views.LetterURL(id)) {
+		u = &url.URL{Path: views.LetterURL(id)}
 	}
-	return views.LetterURL(id) + "?did=" + string(did)
+	v := u.Query()
+	v.Del("undo")
+	if u.Path != "/" {
+		v.Set("did", string(did))
+	}
+	if did == dlq.ActionRedrive {
+		v.Set("undo", strconv.FormatInt(id, 10))
+	}
+	if len(v) == 0 {
+		return u.Path
+	}
+	return u.Path + "?" + v.Encode()
+}
+
+// formUndo takes the redrive of one letter back.
+func (s *Server) formUndo(c echo.Context) error {
+	id, err := letterID(c)
+	if err != nil {
+		return err
+	}
+	if err := parseForm(c); err != nil {
+		return err
+	}
+	ctx := c.Request().Context()
+	_, err = s.desk.Undo(ctx, id, actorOf(true))
+	if err == nil {
+		return c.Redirect(http.StatusSeeOther, backTo(c.FormValue("back"), id, ""))
+	}
+	return s.serveConflict(c, id, err)
+}
+
+// serveConflict shows the letter as it stands, with why something was not done.
+func (s *Server) serveConflict(c echo.Context, id int64, err error) error {
+	if !errors.Is(err, dlq.ErrConflict) && !errors.Is(err, dlq.ErrInvalid) {
+		return err
+	}
+	page, pageErr := s.letterPage(c.Request().Context(), id)
+	if pageErr != nil {
+		return pageErr
+	}
+	p := s.problemOf(err)
+	page.Notice, page.NoticeBad = p.Detail, true
+	return servePage(c, p.Status, views.Letter(*page))
 }
 
 // formDemoSink switches the demo's sink.

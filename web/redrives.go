@@ -181,7 +181,7 @@ func (s *Server) postRedrive(c echo.Context) error {
 	if body.DryRun {
 		return answerJSON(c, http.StatusOK, mediaJSON, redriveOf(redrive))
 	}
-	if redrive, err = s.desk.Control(ctx, redrive.ID, "start"); err != nil {
+	if redrive, err = s.desk.Control(ctx, redrive.ID, "start", ""); err != nil {
 		return err
 	}
 	return answerJSON(c, http.StatusAccepted, mediaJSON, redriveOf(redrive))
@@ -248,6 +248,11 @@ func (s *Server) getRedrives(c echo.Context) error {
 // listRedrives is a page of orders; next is the id before which the next one is, 0
 // on the last.
 func (s *Server) listRedrives(c echo.Context, limit int) (redrives []dlq.Redrive, next int64, err error) {
+	for name := range c.QueryParams() {
+		if name != "before" {
+			return nil, 0, dlq.BadRequest(dlq.CleanText(name, 60), "is no parameter of this address")
+		}
+	}
 	var before int64
 	if text := c.QueryParam("before"); text != "" {
 		if before, err = strconv.ParseInt(text, 10, 64); err != nil || before < 1 {
@@ -271,7 +276,7 @@ func (s *Server) postControl(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	redrive, err := s.desk.Control(c.Request().Context(), id, c.Param("verb"))
+	redrive, err := s.desk.Control(c.Request().Context(), id, c.Param("verb"), "")
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -30,7 +31,7 @@ type reportBody struct {
 	Geometry    json.RawMessage `json:"geometry"`
 	SrcCRS      string          `json:"src_crs"`
 	Tile        *tileBody       `json:"tile"`
-	Bounds      []float64       `json:"bounds"`
+	Bounds      []*float64      `json:"bounds"`
 	Params      json.RawMessage `json:"params"`
 	Payload     json.RawMessage `json:"payload"`
 	PayloadRef  json.RawMessage `json:"payload_ref"`
@@ -41,11 +42,34 @@ type reportBody struct {
 	ExitCode    *int            `json:"exit_code"`
 	LogURL      string          `json:"log_url"`
 	TraceID     string          `json:"trace_id"`
-	EventTime   *time.Time      `json:"event_time"`
+	EventTime   *reportTime     `json:"event_time"`
 	Labels      json.RawMessage `json:"labels"`
 }
 
-type tileBody struct{ Z, X, Y *int }
+type tileBody struct {
+	Z *int `json:"z"`
+	X *int `json:"x"`
+	Y *int `json:"y"`
+}
+
+// reportTime is a time of RFC 3339 in the years that both JSON and PostgreSQL can
+// write.
+type reportTime time.Time
+
+func (t *reportTime) UnmarshalJSON(text []byte) error {
+	var parsed time.Time
+	if err := json.Unmarshal(text, &parsed); err != nil {
+		return errEventTime
+	}
+	parsed = parsed.UTC()
+	if parsed.Year() < 1 || parsed.Year() > 9998 {
+		return errEventTime
+	}
+	*t = reportTime(parsed)
+	return nil
+}
+
+var errEventTime = dlq.Invalid("event_time", "must be a time as in RFC 3339, such as 2026-01-31T03:00:00Z")
 
 // reportAnswer is the answer to it.
 type reportAnswer struct {
@@ -111,12 +135,12 @@ func readJSON(text []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	err := dec.Decode(into)
 	var typeErr *json.UnmarshalTypeError
-	var timeErr *time.ParseError
+	var fieldErr *dlq.FieldError
 	switch {
+	case errors.As(err, &fieldErr):
+		return fieldErr
 	case errors.As(err, &typeErr) && typeErr.Field != "":
 		return dlq.Invalid(typeErr.Field, "must be %s, not a JSON %s", jsonType(typeErr.Type), typeErr.Value)
-	case errors.As(err, &timeErr):
-		return dlq.Invalid("event_time", "must be a time as in RFC 3339, such as 2026-01-31T03:00:00Z")
 	case err != nil:
 		return dlq.BadRequest("body", "is not a JSON object: %s", jsonErrorText(err))
 	}
@@ -168,16 +192,19 @@ func (b *reportBody) report() (*dlq.Report, error) {
 		WorkKey: key, Task: b.Task, Source: source,
 		Error: dlq.CleanText(b.Error, dlq.MaxError), Traceback: dlq.CleanText(b.Traceback, dlq.MaxStack),
 		Stage: b.Stage, Class: b.Class, HTTPStatus: b.HTTPStatus, ExitCode: b.ExitCode,
-		SrcCRS: dlq.CleanText(b.SrcCRS, 1000), Bounds: b.Bounds,
+		SrcCRS: dlq.CleanText(b.SrcCRS, 1000),
 		Params: b.Params, PayloadRef: b.PayloadRef, Labels: b.Labels,
 		CodeVersion: dlq.CleanText(b.CodeVersion, 300), RunID: dlq.CleanText(b.RunID, 300), Host: dlq.CleanText(b.Host, 300),
-		LogURL: dlq.CleanText(b.LogURL, 2000), TraceID: dlq.CleanText(b.TraceID, 300), EventTime: b.EventTime,
+		LogURL: dlq.CleanText(b.LogURL, 2000), TraceID: dlq.CleanText(b.TraceID, 300), EventTime: (*time.Time)(b.EventTime),
 	}
 	if r.Stage == "" {
 		r.Stage = dlq.StageDownstream
 	}
 	if r.Class == "" {
 		r.Class = dlq.ClassUnknown
+	}
+	for _, v := range b.Bounds {
+		r.Bounds = append(r.Bounds, *v)
 	}
 	if b.Tile != nil {
 		r.Tile = &dlq.Tile{Z: *b.Tile.Z, X: *b.Tile.X, Y: *b.Tile.Y}
@@ -196,6 +223,8 @@ func (b *reportBody) check() error {
 		return dlq.Invalid("error", "is missing")
 	case b.Stage != "" && !b.Stage.Valid():
 		return dlq.Invalid("stage", "%.60q is none of %v", b.Stage, dlq.Stages)
+	case !fitsInteger(b.HTTPStatus):
+		return dlq.Invalid("http_status", "is not the status of an HTTP answer")
 	case b.Class != "" && !b.Class.Valid():
 		return dlq.Invalid("class", "%.60q is none of %v", b.Class, dlq.Classes)
 	}
@@ -216,6 +245,9 @@ func (b *reportBody) check() error {
 	return nil
 }
 
+// fitsInteger: the column is an integer of 32 bits.
+func fitsInteger(v *int) bool { return v == nil || (*v >= math.MinInt32 && *v <= math.MaxInt32) }
+
 func (b *reportBody) checkPlace() error {
 	if t := b.Tile; t != nil {
 		if t.Z == nil || t.X == nil || t.Y == nil {
@@ -231,20 +263,18 @@ func (b *reportBody) checkPlace() error {
 	if len(b.Bounds) != 4 {
 		return dlq.Invalid("bounds", "must be [west, south, east, north]")
 	}
-	for _, v := range b.Bounds {
-		if math.IsInf(v, 0) || math.IsNaN(v) {
-			return dlq.Invalid("bounds", "must be finite")
-		}
+	if slices.Contains(b.Bounds, nil) {
+		return dlq.Invalid("bounds", "must be four numbers")
 	}
-	if b.Bounds[1] > b.Bounds[3] {
+	if *b.Bounds[1] > *b.Bounds[3] {
 		return dlq.Invalid("bounds", "south lies north of north")
 	}
 	return nil
 }
 
 // checkObject wants a JSON object that JSONB can hold, or nothing. What JSONB
-// refuses of it, escaped NULs and lone surrogates, is replaced: these are words
-// beside the failure, not its payload.
+// refuses of it (escaped NULs, lone surrogates, numbers out of all proportion) is
+// replaced: these are words beside the failure, not its payload.
 func checkObject(name string, text *json.RawMessage) error {
 	if len(*text) == 0 || isNull(*text) {
 		*text = nil
@@ -253,8 +283,11 @@ func checkObject(name string, text *json.RawMessage) error {
 	if (*text)[0] != '{' {
 		return dlq.Invalid(name, "must be an object")
 	}
-	if !bytes.Contains(*text, []byte(`\u`)) {
-		return nil
+	if nesting(*text) > maxObjectDepth {
+		return dlq.Invalid(name, "is nested deeper than %d levels", maxObjectDepth)
+	}
+	if !bytes.ContainsAny(*text, "\\eE") && len(*text) < maxPlainObject {
+		return nil // nothing in it can be refused
 	}
 	dec := json.NewDecoder(bytes.NewReader(*text))
 	dec.UseNumber()
@@ -262,7 +295,7 @@ func checkObject(name string, text *json.RawMessage) error {
 	if err := dec.Decode(&v); err != nil {
 		return dlq.Invalid(name, "must be an object")
 	}
-	clean, err := json.Marshal(withoutNUL(v))
+	clean, err := json.Marshal(forJSONB(v))
 	if err != nil {
 		return dlq.Invalid(name, "must be an object")
 	}
@@ -270,18 +303,30 @@ func checkObject(name string, text *json.RawMessage) error {
 	return nil
 }
 
-func withoutNUL(v any) any {
+// maxObjectDepth keeps lists readable for clients that nest less deep than we do.
+const maxObjectDepth = 64
+
+// maxPlainObject is below the digits of the longest number that JSONB takes.
+const maxPlainObject = 100_000
+
+func forJSONB(v any) any {
 	switch v := v.(type) {
+	case json.Number:
+		mantissa, _, _ := strings.Cut(strings.ToLower(string(v)), "e")
+		vanished := strings.ContainsAny(mantissa, "123456789")
+		if f, err := v.Float64(); err != nil || len(v) > 1000 || (f == 0 && vanished) {
+			return string(v)
+		}
 	case string:
 		return strings.ReplaceAll(v, "\x00", "\uFFFD")
 	case []any:
 		for i := range v {
-			v[i] = withoutNUL(v[i])
+			v[i] = forJSONB(v[i])
 		}
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for k, value := range v {
-			out[strings.ReplaceAll(k, "\x00", "\uFFFD")] = withoutNUL(value)
+			out[strings.ReplaceAll(k, "\x00", "\uFFFD")] = forJSONB(value)
 		}
 		return out
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -22,6 +23,7 @@ type Config struct {
 	BodyMax     int64 // bytes of a body, also decoded
 	InFlightMax int64 // bytes of all bodies at once; over it 503
 	Version     string
+	MapStyle    string // URL of a style for the basemap; empty: the built-in one
 }
 
 // Demo is the switch of the demo's sink; see cmd/geodlq.
@@ -41,6 +43,8 @@ type Server struct {
 	demo     Demo // nil outside the demo
 	logger   *slog.Logger
 	echo     *echo.Echo
+
+	complained atomic.Int64 // when a 503 was last logged, in nanoseconds
 }
 
 // New returns a server over a store. demo may be nil.
@@ -57,6 +61,7 @@ func New(s *store.Store, c Config, demo Demo, logger *slog.Logger) *Server {
 func (s *Server) install() {
 	e := s.echo
 	e.HTTPErrorHandler = s.writeError
+	e.Pre(headAsGet)
 	e.Use(s.recover, securityHeaders, crossOrigin())
 
 	e.POST("/v1/events", s.postEvents)
@@ -88,7 +93,12 @@ func (s *Server) install() {
 
 	e.GET("/", s.pageTriage)
 	e.GET("/letters/:id", s.pageLetter)
+	e.POST("/letters/:id/undo", s.formUndo)
 	e.POST("/letters/:id/:action", s.formAction)
+	e.GET("/redrives", s.pageRedrives)
+	e.POST("/redrives", s.formRedrive)
+	e.GET("/redrives/:id", s.pageRedrive)
+	e.POST("/redrives/:id/:verb", s.formControl)
 	e.GET("/redrives/:id/tiles/:z/:x/:y", s.getRedriveTile)
 	if s.demo != nil {
 		e.POST("/demo/sink", s.formDemoSink)

@@ -113,11 +113,7 @@ func (s *Server) getTileJSON(c echo.Context) error {
 		return err
 	}
 	r := c.Request()
-	scheme := "http"
-	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
-		scheme = "https"
-	}
-	address := scheme + "://" + r.Host + "/tiles/{z}/{x}/{y}.mvt"
+	address := baseURL(r) + "/tiles/{z}/{x}/{y}.mvt"
 	if encoded := q.filter.Values().Encode(); encoded != "" {
 		address += "?" + encoded
 	}
@@ -125,9 +121,17 @@ func (s *Server) getTileJSON(c echo.Context) error {
 	for _, class := range dlq.Classes {
 		cells[string(class)] = "Number: letters of this class, absent where there are none"
 	}
+	bounds := [4]float64{-180, -85.0511287798066, 180, 85.0511287798066}
+	extent, err := s.store.Extent(r.Context(), q.filter)
+	if err != nil {
+		return err
+	}
+	if extent != nil {
+		bounds = [4]float64{extent.West, extent.South, extent.East, extent.North}
+	}
 	return answerJSON(c, http.StatusOK, mediaJSON, tileJSON{
 		TileJSON: "3.0.0", Name: "geodlq", Tiles: []string{address}, MinZoom: 0, MaxZoom: store.MaxTileZoom,
-		Bounds: [4]float64{-180, -85.0511287798066, 180, 85.0511287798066},
+		Bounds: bounds,
 		VectorLayers: []vectorLayer{
 			{"cells", "letters of a cell, counted", cells, 0, store.MaxCellZoom},
 			{"letters", "the anchor of each letter", map[string]string{

@@ -28,6 +28,7 @@ type config struct {
 	bodyMax        byteSize
 	inFlightMax    byteSize
 	workers        int
+	mapStyle       string
 	logLevel       string
 
 	explicit map[string]bool // the variables that were set, by name
@@ -63,6 +64,7 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 	b.value(&c.bodyMax, "GEODLQ_BODY_MAX", "largest body, also decoded")
 	b.value(&c.inFlightMax, "GEODLQ_IN_FLIGHT_MAX", "bytes of all bodies at once; over it 503")
 	b.number(&c.workers, "GEODLQ_WORKERS", "jobs at once")
+	b.text(&c.mapStyle, "GEODLQ_MAP_STYLE", "URL of a MapLibre style for the basemap; empty: the built-in one, which needs no network")
 	b.text(&c.logLevel, "GEODLQ_LOG_LEVEL", "debug, info, warn or error")
 	return b.err
 }
@@ -81,8 +83,8 @@ func (c *config) check() error {
 		return fmt.Errorf("GEODLQ_RETRY_BASE must be positive, and GEODLQ_RETRY_MAX no less")
 	case c.sinkTimeout <= 0:
 		return fmt.Errorf("GEODLQ_SINK_TIMEOUT must be positive")
-	case c.bodyMax < 1 || c.inFlightMax < c.bodyMax:
-		return fmt.Errorf("GEODLQ_BODY_MAX must be positive, and GEODLQ_IN_FLIGHT_MAX no less")
+	case c.bodyMax < 1 || c.inFlightMax < c.bodyMax+c.bodyMax/4:
+		return fmt.Errorf("GEODLQ_BODY_MAX must be positive, and GEODLQ_IN_FLIGHT_MAX a quarter more at least")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -63,6 +64,44 @@ func connect(ctx context.Context, c config, logger *slog.Logger) (*database, err
 		return nil, err
 	}
 	return db, nil
+}
+
+// watchEvery is how often a private cluster is looked after.
+const watchEvery = 2 * time.Second
+
+// watch starts a private cluster again that died under us. It returns how to stop
+// watching.
+func (db *database) watch(ctx context.Context, c config, logger *slog.Logger) (stop func()) {
+	if db.cluster == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for tick := time.NewTicker(watchEvery); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			if db.cluster.Alive() {
+				continue
+			}
+			logger.Warn("private PostgreSQL is gone; starting it again")
+			again, err := localpg.Start(ctx, localpg.Options{Dir: c.data, Logger: logger})
+			if err != nil {
+				logger.Error("private PostgreSQL did not start", "error", err)
+				continue
+			}
+			// Our own membership keeps it up from here on.
+			if err := again.Close(); err != nil {
+				logger.Warn("private PostgreSQL", "error", err)
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
 }
 
 // close leaves the database; the last process out stops a private cluster.

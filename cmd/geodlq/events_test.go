@@ -331,7 +331,7 @@ func TestTheDoorSaysBusyOverItsBudgetAndRecovers(t *testing.T) {
 			response.Body.Close()
 		}
 	}()
-	_, _ = writer.Write(make([]byte, 10))
+	_, _ = writer.Write(make([]byte, 80<<10))
 	s.eventually("the door to be busy", func() bool {
 		a := s.do("POST", "/v1/events", map[string]string{"Content-Type": "application/geo+json"}, make([]byte, 90<<10))
 		return a.status == 503 && a.header.Get("Retry-After") != ""

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +22,42 @@ import (
 	"geodlq/internal/store"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+// commandVariable makes this test binary the program itself, so that tests can
+// kill it.
+const commandVariable = "GEODLQ_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	if command := os.Getenv(commandVariable); command != "" {
+		if err := run(context.Background(), []string{command}, os.Getenv, os.Stdout, os.Stderr); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(pgtest.Main(m))
+}
+
+// startProcess runs a command in a process of its own, on the server's database.
+func (s *server) startProcess(command string, env map[string]string) *exec.Cmd {
+	s.t.Helper()
+	all := maps.Clone(s.env)
+	maps.Copy(all, env)
+	all[commandVariable] = command
+	process := exec.Command(os.Args[0])
+	process.Env = append(os.Environ(), "GOCOVERDIR="+s.t.TempDir())
+	for name, value := range all {
+		process.Env = append(process.Env, name+"="+value)
+	}
+	process.Stderr = s.log
+	if err := process.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		_ = process.Process.Kill()
+		_ = process.Wait()
+	})
+	return process
+}
 
 // server is the whole program, running over a database of its own.
 type server struct {

@@ -330,7 +330,7 @@ func (c *contract) testRunning(t *testing.T) {
 	sink := newContractSink(t)
 	s := startServer(t, map[string]string{
 		"GEODLQ_SINK_URL": sink.url, "GEODLQ_SINK_TIMEOUT": "30s", "GEODLQ_UNDO_WINDOW": "1h",
-		"GEODLQ_BODY_MAX": strconv.Itoa(contractBodyMax), "GEODLQ_IN_FLIGHT_MAX": strconv.Itoa(contractBodyMax),
+		"GEODLQ_BODY_MAX": strconv.Itoa(contractBodyMax), "GEODLQ_IN_FLIGHT_MAX": strconv.Itoa(2 * contractBodyMax),
 	})
 	c.want(s, 200, "getHealth", call{})
 	c.want(s, 200, "getReady", call{})
@@ -763,8 +763,22 @@ func (c *contract) refuseActions(s *server) {
 	c.want(s, 422, "abandonLetter", act(id, " "))
 }
 
-// overload takes the whole budget for bodies with one that does not come.
+// overload takes the whole budget for bodies with two that do not come.
 func (c *contract) overload(s *server) {
+	s.t.Helper()
+	for range 2 {
+		c.hold(s)
+	}
+	c.want(s, 503, "postEvents", geoJSON("overloaded", contractPoint))
+	c.want(s, 503, "reportFailure", report("", contractReport))
+	c.want(s, 503, "postRedrive", call{header: asJSON, body: `{"ids":[1]}`})
+	for _, operation := range actions {
+		c.want(s, 503, operation, act("1", "a test"))
+	}
+}
+
+// hold sends the head of a request whose body does not come.
+func (c *contract) hold(s *server) {
 	s.t.Helper()
 	s.eventually("the server waits for a body", func() bool {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -776,12 +790,6 @@ func (c *contract) overload(s *server) {
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		return err == nil && strings.HasPrefix(line, "HTTP/1.1 100 ") // else an earlier body is only just let go
 	})
-	c.want(s, 503, "postEvents", geoJSON("overloaded", contractPoint))
-	c.want(s, 503, "reportFailure", report("", contractReport))
-	c.want(s, 503, "postRedrive", call{header: asJSON, body: `{"ids":[1]}`})
-	for _, operation := range actions {
-		c.want(s, 503, operation, act("1", "a test"))
-	}
 }
 
 // everyCall is a call of each operation that asks the database.

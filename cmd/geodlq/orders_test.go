@@ -547,3 +547,59 @@ func TestTheCommandLineRedrivesByTheSameFilters(t *testing.T) {
 		t.Errorf("%d quarantined\n%s", n, out)
 	}
 }
+
+// deadEvents makes n dead events and their letters by SQL, ready to be redriven.
+func (s *server) deadEvents(n int) {
+	s.t.Helper()
+	s.exec(`with e as (
+			insert into events (work_key, source, task, body, size, sha256, media_type, state, job_id)
+			select 'bulk-' || i, 'default', '', b, octet_length(b), sha256(b), 'application/geo+json', 'dead', nextval('river_job_id_seq')
+			from generate_series(1, $1) i, lateral (select convert_to(format('{"type":"Point","coordinates":[%s,%s]}', i % 180, i % 80), 'UTF8') as b) q
+			returning id, work_key)
+		insert into dead_letters (work_key, kind, event_id, source, stage, class, error, fingerprint, anchor, geom, located_by)
+		select work_key, 'event', id, 'default', 'downstream', 'upstream_error', 'the sink answered 503', 'bulk', p, p, 'geometry'
+		from e, lateral (select ST_SetSRID(ST_MakePoint(id % 180, id % 80), 4326) as p) q`, n)
+}
+
+func TestAnOrderThatIsKilledInTheMiddleGoesOnAndEnqueuesEachLetterOnce(t *testing.T) {
+	t.Parallel()
+	const n = 12_000
+	s := startServer(t, nil)
+	s.stop()
+	s = startCommand(t, "web", s.env["DATABASE_URL"], nil)
+	s.deadEvents(n)
+	worker := s.startProcess("work", map[string]string{"GEODLQ_RESCUE_AFTER": "5s", "GEODLQ_SINK_TIMEOUT": "30s"})
+	o := s.order(map[string]any{"filter": map[string]any{"group": "bulk"}}, 202)
+	if o["eligible"] != float64(n) {
+		t.Fatalf("%v", o)
+	}
+	s.eventually("some to be fed", func() bool {
+		return s.count("select count(*) from redrive_letters where state <> 'waiting'") > 0
+	})
+	if err := worker.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = worker.Wait()
+	left := s.count("select count(*) from redrive_letters where state = 'waiting'")
+	s.startProcess("work", map[string]string{"GEODLQ_RESCUE_AFTER": "5s", "GEODLQ_SINK_TIMEOUT": "30s"})
+	deadline := time.Now().Add(3 * time.Minute)
+	for s.orderState(o["id"])["state"] != "done" {
+		if time.Now().After(deadline) {
+			t.Fatalf("%v", s.orderState(o["id"])["counts"])
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Logf("killed with %d of %d waiting", left, n)
+	if left == 0 {
+		t.Error("it was killed too late to prove anything")
+	}
+	if enqueued := s.count("select count(*) from dead_letter_history where action = 'redrive'"); enqueued != n {
+		t.Errorf("%d letters were enqueued, want %d", enqueued, n)
+	}
+	if twice := s.count("select count(*) from (select 1 from dead_letter_history where action = 'redrive' group by letter_id having count(*) > 1) x"); twice != 0 {
+		t.Errorf("%d letters were enqueued twice", twice)
+	}
+	if done := s.count("select count(*) from features"); done != n || s.count("select count(*) from dead_letters where status = 'replayed'") != n {
+		t.Errorf("%d of %d are in features", done, n)
+	}
+}

@@ -159,6 +159,9 @@ func TestAReportThatCannotBeTakenSaysWhy(t *testing.T) {
 		{map[string]any{"tile": map[string]int{"z": 1, "x": 2, "y": 0}}, 422, "tile"}, {map[string]any{"tile": map[string]int{"z": 1}}, 422, "tile"},
 		{map[string]any{"bounds": []int{1, 2, 3}}, 422, "bounds"}, {map[string]any{"bounds": []int{0, 5, 1, 4}}, 422, "bounds"},
 		{map[string]any{"params": []int{1}}, 422, "params"}, {map[string]any{"event_time": "yesterday"}, 422, "event_time"},
+		{map[string]any{"event_time": 5}, 422, "event_time"}, {map[string]any{"event_time": "9999-12-31T23:59:59-23:59"}, 422, "event_time"},
+		{map[string]any{"event_time": "0000-01-01T00:00:00+23:59"}, 422, "event_time"}, {map[string]any{"http_status": 1 << 40}, 422, "http_status"},
+		{map[string]any{"bounds": []any{nil, 0, 1, 1}}, 422, "bounds"}, {map[string]any{"tile": map[string]any{"z": "1", "x": 0, "y": 0}}, 422, "tile.z"},
 	} {
 		a := s.report(c.fields, "")
 		if a.status != c.status || !strings.Contains(string(a.body), `"field":"`+c.field+`"`) {
@@ -172,7 +175,7 @@ func TestAReportThatCannotBeTakenSaysWhy(t *testing.T) {
 	}
 	// Hostile, but a failure all the same.
 	a := s.do("POST", "/v1/dead-letters", nil, []byte(`{"work_key":"h","task":"<script>","error":"nul \u0000 lone \ud800","traceback":"\u0000",`+
-		`"params":{"a\u0000":"b\u0000","l":"\ud800"},"labels":{"x":"\u0000"},"payload":"\u0000","geometry":{"type":"Point","coordinates":[1e400,0]},"unheard_of":1}`))
+		`"exit_code":3221225477,"params":{"a\u0000":"b\u0000","l":"\ud800","n":1e999999,"m":-1E-999999},"labels":{"x":"\u0000"},"payload":"\u0000","geometry":{"type":"Point","coordinates":[1e400,0]},"unheard_of":1}`))
 	if a.status != 201 {
 		t.Errorf("%d %s", a.status, a.body)
 	}

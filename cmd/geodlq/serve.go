@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"runtime/debug"
 	"time"
 
 	"geodlq/internal/store"
@@ -43,11 +45,13 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 		}
 		defer listener.Close()
 	}
+	limitMemory(int64(p.config.inFlightMax))
 	db, err := openDatabase(ctx, p.config, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
+	defer db.watch(ctx, p.config, logger)()
 	s := store.New(db.store, p.config.rules())
 	if withJobs {
 		client, err := jobs.New(db.river, s, p.config.jobs(), logger)
@@ -69,7 +73,7 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 		return nil
 	}
 	server := web.New(s, web.Config{
-		BodyMax: int64(p.config.bodyMax), InFlightMax: int64(p.config.inFlightMax), Version: version(),
+		BodyMax: int64(p.config.bodyMax), InFlightMax: int64(p.config.inFlightMax), Version: version(), MapStyle: p.config.mapStyle,
 	}, demo, logger)
 	url := "http://" + listener.Addr().String()
 	fmt.Fprintf(p.stdout, "geodlq listens on %s\n", url)
@@ -77,6 +81,14 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 		go ready(ctx, url)
 	}
 	return server.Serve(ctx, listener, requestGrace)
+}
+
+// limitMemory makes the garbage collector keep to what the bodies in flight may
+// take and as much again, unless GOMEMLIMIT says otherwise.
+func limitMemory(inFlight int64) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(2*inFlight + 64<<20)
+	}
 }
 
 func (p *process) logger() (*slog.Logger, error) {
@@ -99,7 +111,7 @@ func (c config) jobs() jobs.Config {
 		Workers: c.workers, MaxTries: c.maxAttempts,
 		RetryBase: time.Duration(c.retryBase), RetryMax: time.Duration(c.retryMax),
 		RescueAfter: time.Duration(c.rescueAfter), KeyRetention: time.Duration(c.keyRetention),
-		BodyMax: int64(c.bodyMax), StopTimeout: jobGrace,
+		BodyMax: int64(c.bodyMax), LargeMax: int64(c.inFlightMax) / 4, StopTimeout: jobGrace,
 		SinkURL: c.sinkURL, SinkSecret: c.sinkSecret, SinkTimeout: time.Duration(c.sinkTimeout),
 	}
 }

@@ -63,6 +63,7 @@ type Event struct {
 	Version      string
 	ParentID     *int64
 	Ordinal      *int
+	Size         int64  // of Body, in bytes
 	Body         []byte // of a child: its byte range of the parent
 	SHA256       []byte
 	MediaType    string

@@ -28,19 +28,20 @@ type Letter struct {
 	OutcomeUnknown bool
 	ContextLost    bool
 
-	Geometry  json.RawMessage // GeoJSON, EPSG:4326; nil where none is trusted
-	AnchorLon *float64
-	AnchorLat *float64
-	LocatedBy LocatedBy
-	SrcCRS    string
-	GuessCRS  string
-	GeomHash  string
-	FlawLon   *float64 // where the topology breaks
-	FlawLat   *float64
-	TileZ     *int
-	TileX     *int
-	TileY     *int
-	Bounds    []float64 // west, south, east, north in degrees
+	Geometry       json.RawMessage // GeoJSON, EPSG:4326; nil where none is trusted
+	GeomSimplified bool            // Geometry is thinned out, for looking at
+	AnchorLon      *float64
+	AnchorLat      *float64
+	LocatedBy      LocatedBy
+	SrcCRS         string
+	GuessCRS       string
+	GeomHash       string
+	FlawLon        *float64 // where the topology breaks
+	FlawLat        *float64
+	TileZ          *int
+	TileX          *int
+	TileY          *int
+	Bounds         []float64 // west, south, east, north in degrees
 
 	MediaType  string
 	Size       int64

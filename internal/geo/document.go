@@ -55,6 +55,8 @@ type Document struct {
 	// raw JSON, which LookupCRS does not know. Of a FeatureCollection they are
 	// those of the collection itself: a feature's own come with its span.
 	Claims []string
+	// Feature tells a Feature from a bare geometry.
+	Feature bool
 	// ID is the exact JSON of a Feature's id, nil if absent or null.
 	ID []byte
 	// Properties is the exact JSON of a Feature's properties, nil if absent or null.

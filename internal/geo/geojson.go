@@ -91,7 +91,8 @@ type partsMember struct {
 type featuresMember struct {
 	span   Span
 	ranges []Span
-	err    *Error // the first element that is no Feature
+	any    bool   // one of them is a Feature
+	err    *Error // the first that is none
 }
 
 // reading is a geometry that was read before it was known whether it counts:
@@ -309,6 +310,7 @@ func (r *jsonReader) featuresMember(o *jsonObject) *Error {
 		} else {
 			err = r.value()
 		}
+		found.any = found.any || isFeature
 		if !isFeature && found.err == nil {
 			found.err = notGeometry(at, "features hold %s that is no Feature", kindOf(c))
 		}
@@ -361,7 +363,7 @@ func (r *jsonReader) judge(o *jsonObject) (*Document, *Error) {
 }
 
 func (r *jsonReader) feature(o *jsonObject) (*Document, *Error) {
-	doc := &Document{ID: r.jsonOf(o.id), Properties: r.jsonOf(o.properties)}
+	doc := &Document{Feature: true, ID: r.jsonOf(o.id), Properties: r.jsonOf(o.properties)}
 	if doc.Properties != nil && doc.Properties[0] != '{' {
 		return nil, malformed(o.properties.Start, "properties are %s, an object is needed", kindOf(doc.Properties[0]))
 	}
@@ -394,8 +396,8 @@ func (r *jsonReader) featureCollection(o *jsonObject) (*Document, *Error) {
 		return nil, malformed(o.start, "a FeatureCollection without features")
 	case r.b[f.span.Start] != '[':
 		return nil, malformed(f.span.Start, "features are %s, an array is needed", kindOf(r.b[f.span.Start]))
-	case f.err != nil:
-		return nil, f.err
+	case f.err != nil && !f.any:
+		return nil, f.err // not a collection of features at all; else the bad ones die alone
 	}
 	return &Document{Collection: true, Features: f.ranges, Claims: r.claimsOf(o)}, nil
 }

@@ -94,6 +94,9 @@ func (c *Cluster) URL() string { return c.URLFor(database) }
 // URLFor is URL for another database of the cluster.
 func (c *Cluster) URLFor(db string) string { return c.server.url(db) }
 
+// Alive reports whether the server still runs; Start starts one that does not.
+func (c *Cluster) Alive() bool { return c.server.postmaster() != 0 }
+
 // Close leaves the cluster. The last member out stops the server, cutting
 // connections that are still open, and waits until it is down. Calls after the
 // first return what the first did.

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,11 @@ type CloudEvent struct {
 // §3.1), without '#', which is ours: <source>|<id>.
 func (c CloudEvent) Key() string {
 	return keyEscaper.Replace(c.Source) + "|" + keyEscaper.Replace(c.ID)
+}
+
+// HashedKey stands for Key where that can't be a key.
+func (c CloudEvent) HashedKey() string {
+	return fmt.Sprintf("cloudevent-%x", sha256.Sum256([]byte(c.Key())))
 }
 
 var keyEscaper = strings.NewReplacer("%", "%25", "#", "%23", "|", "%7C")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/paulmach/orb"
 
@@ -220,10 +221,12 @@ func near(a, b float64, geographic bool) bool {
 	return d <= 1e-6*math.Max(1, math.Abs(a))
 }
 
-// ordinate is a number as people write it, without an exponent for usual sizes.
+// ordinate is a number as people write it: seven decimals at most (a centimetre, of
+// degrees), without an exponent for usual sizes.
 func ordinate(v float64) string {
 	if math.Abs(v) < 1e15 {
-		return strconv.FormatFloat(v, 'f', -1, 64)
+		text := strconv.FormatFloat(v, 'f', 7, 64)
+		return strings.TrimRight(strings.TrimRight(text, "0"), ".")
 	}
 	return strconv.FormatFloat(v, 'g', -1, 64)
 }

@@ -28,6 +28,8 @@ func (l Locator) Locate(ctx context.Context, r *dlq.Report, geometry json.RawMes
 	switch {
 	case r.Tile != nil:
 		return l.locate(ctx, r, geo.TilePolygon(r.Tile.Z, r.Tile.X, r.Tile.Y), "", dlq.LocatedByTile)
+	case r.Bounds != nil && r.Bounds[0] > r.Bounds[2] && !geographic(r.SrcCRS):
+		return nil // west of east in metres is no extent
 	case r.Bounds != nil:
 		return l.locate(ctx, r, boundsGeometry(r.Bounds), r.SrcCRS, dlq.LocatedByTile)
 	}
@@ -67,11 +69,13 @@ func (l Locator) locate(ctx context.Context, r *dlq.Report, g orb.Geometry, crs 
 }
 
 func (l Locator) locateDocument(ctx context.Context, r *dlq.Report, doc *geo.Document, by dlq.LocatedBy) error {
-	event := &dlq.Event{ClaimedCRS: r.SrcCRS}
-	run := &run{Pipeline: &Pipeline{PostGIS: l.PostGIS}, event: event, doc: doc, claim: resolveClaims(event, doc)}
-	if run.claim.swap {
-		doc.Geometry = geo.SwapAxes(doc.Geometry)
+	// x, y whatever the authority says: an OGC URI holds its order in Content-Crs
+	// alone.
+	event := &dlq.Event{}
+	if r.SrcCRS != "" {
+		event.InheritedCRS = []string{r.SrcCRS}
 	}
+	run := &run{Pipeline: &Pipeline{PostGIS: l.PostGIS}, event: event, doc: doc, claim: resolveClaims(event, doc)}
 	placed, err := run.place(ctx)
 	if f, ok := err.(*failure); ok && !f.transient {
 		return nil // it does not fit: no place
@@ -85,6 +89,12 @@ func (l Locator) locateDocument(ctx context.Context, r *dlq.Report, doc *geo.Doc
 	}
 	r.Place = dlq.Place{WKB: placed.wkb, Anchor: &[2]float64{anchor.X(), anchor.Y()}, LocatedBy: by}
 	return nil
+}
+
+// geographic reports whether a claim is of degrees, as none is.
+func geographic(claim string) bool {
+	crs, _, err := geo.LookupCRS(claim)
+	return claim == "" || (err == nil && crs.Geographic)
 }
 
 // boundsGeometry is the extent west, south, east, north; west > east crosses the

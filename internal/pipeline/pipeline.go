@@ -142,6 +142,9 @@ func (r *run) stages(ctx context.Context) (*Outcome, error) {
 	if r.doc.Collection && !r.event.Child() {
 		return r.split(), nil
 	}
+	if r.event.Child() && !r.doc.Feature {
+		return nil, failed(dlq.StageParse, dlq.ClassInvalidGeometry, "a collection's features must be Features (RFC 7946 §3.3)")
+	}
 	r.claim = resolveClaims(r.event, r.doc)
 	if r.claim.swap && r.doc.Geometry != nil {
 		r.doc.Geometry = geo.SwapAxes(r.doc.Geometry)

@@ -56,9 +56,10 @@ func isPoint(g orb.Geometry) bool {
 	return false
 }
 
-// databaseFailure is transient: it says nothing of the event.
+// databaseFailure is transient: it says nothing of the event. What the driver says
+// stays inside but for the code.
 func databaseFailure(stage dlq.Stage, err error) *failure {
-	f := failed(stage, dlq.ClassUnknown, "the database failed: %v", err)
+	f := failed(stage, dlq.ClassUnknown, "the database failed%s", store.CodeOf(err))
 	f.transient = true
 	return f
 }

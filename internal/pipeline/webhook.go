@@ -58,6 +58,7 @@ func (w *Webhook) Post(ctx context.Context, d *Delivery) error {
 		return &DeliveryError{Class: dlq.ClassUnknown, Text: "the feature can't be written as GeoJSON: " + err.Error()}
 	}
 	var written atomic.Bool
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
 	defer cancel()
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -69,7 +70,7 @@ func (w *Webhook) Post(ctx context.Context, d *Delivery) error {
 	}
 	response, err := w.Client.Do(request)
 	if err != nil {
-		return w.noAnswer(ctx, err, written.Load())
+		return w.noAnswer(ctx, err, written.Load(), time.Since(began))
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
@@ -110,12 +111,12 @@ func (w *Webhook) request(ctx context.Context, d *Delivery, body []byte) (*http.
 
 // noAnswer tells a timeout from a connection that failed. Where the request had
 // gone out, nobody knows what became of it: the key protects.
-func (w *Webhook) noAnswer(ctx context.Context, err error, written bool) *DeliveryError {
+func (w *Webhook) noAnswer(ctx context.Context, err error, written bool, waited time.Duration) *DeliveryError {
 	var netErr net.Error
 	timeout := errors.Is(ctx.Err(), context.DeadlineExceeded) || (errors.As(err, &netErr) && netErr.Timeout())
 	if timeout {
 		return &DeliveryError{Class: dlq.ClassUpstreamTimeout, Transient: true, Unknown: written,
-			Text: fmt.Sprintf("POST sink: no answer in %s", w.Timeout)}
+			Text: fmt.Sprintf("POST sink: no answer in %s", min(w.Timeout, waited.Round(100*time.Millisecond)))}
 	}
 	// The innermost error: the outer ones repeat the URL.
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(inner) {
@@ -136,7 +137,7 @@ func retryAfter(header http.Header) time.Duration {
 	}
 	var wait time.Duration
 	if seconds, err := strconv.Atoi(value); err == nil {
-		wait = time.Duration(seconds) * time.Second
+		wait = time.Duration(min(max(seconds, 0), int(maxRetryAfter/time.Second))) * time.Second
 	} else if at, err := http.ParseTime(value); err == nil {
 		wait = time.Until(at)
 	}

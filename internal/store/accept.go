@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -221,6 +223,9 @@ func (s *Store) insertEvents(ctx context.Context, tx pgx.Tx, rows []eventRow, in
 	if inheritedCRS == nil {
 		inheritedCRS = []string{}
 	}
+	// In one order, so that two batches of the same keys never wait for each other.
+	rows = slices.Clone(rows)
+	slices.SortStableFunc(rows, func(a, b eventRow) int { return strings.Compare(a.WorkKey, b.WorkKey) })
 	result, _ := tx.Query(ctx, insertEventsSQL, pgx.NamedArgs{
 		"work_key":      column(rows, func(r *eventRow) string { return r.WorkKey }),
 		"source":        column(rows, func(r *eventRow) string { return r.Source }),

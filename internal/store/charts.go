@@ -30,9 +30,11 @@ func (s *Store) Charts(ctx context.Context, f dlq.Filter) (*dlq.Charts, error) {
 		}
 		timeless := f
 		timeless.Since, timeless.Until = nil, nil
-		first, last, err := failedBetween(ctx, tx, timeless)
-		if err != nil {
-			return err
+		first, last := cube.between()
+		if f.Since != nil || f.Until != nil {
+			if first, last, err = failedBetween(ctx, tx, timeless); err != nil {
+				return err
+			}
 		}
 		charts.BucketSeconds, charts.Buckets, err = timeline(ctx, tx, timeless, first, last)
 		return err
@@ -59,11 +61,10 @@ type cubeCell struct {
 	Task        string
 	Fingerprint string
 
-	Count, Located           int64
-	Sample                   int64 // a letter of it
-	MaxAttempts              int
-	First, Last              time.Time
-	West, South, East, North *float64
+	Count, Located int64
+	Sample         int64 // a letter of it
+	MaxAttempts    int
+	First, Last    time.Time
 }
 
 func readCube(ctx context.Context, tx pgx.Tx, f dlq.Filter) (*cube, error) {
@@ -73,8 +74,7 @@ func readCube(ctx context.Context, tx pgx.Tx, f dlq.Filter) (*cube, error) {
 	cond, args := where(outside)
 	rows, _ := tx.Query(ctx, `select d.class, d.stage, d.status, d.source, d.task, d.fingerprint,
 			count(*) as count, count(d.anchor) as located, max(d.id) as sample, max(d.attempts) as max_attempts,
-			min(d.failed_at) as first, max(d.failed_at) as last,
-			min(ST_X(d.anchor)) as west, min(ST_Y(d.anchor)) as south, max(ST_X(d.anchor)) as east, max(ST_Y(d.anchor)) as north
+			min(d.failed_at) as first, max(d.failed_at) as last
 		from dead_letters d where `+cond+`
 		group by d.class, d.stage, d.status, d.source, d.task, d.fingerprint`, args)
 	cells, err := pgx.CollectRows(rows, pgx.RowToStructByName[cubeCell])
@@ -133,7 +133,6 @@ func (c *cube) fill(charts *dlq.Charts) {
 	c.each(nil, func(cell *cubeCell) {
 		charts.Total += cell.Count
 		charts.Located += cell.Located
-		charts.Extent = extend(charts.Extent, cell)
 	})
 	charts.ByClass = c.counts(&byClass, zeros(dlq.Classes))
 	charts.ByStage = c.counts(&byStage, zeros(dlq.Stages))
@@ -143,16 +142,17 @@ func (c *cube) fill(charts *dlq.Charts) {
 	charts.Groups, charts.GroupCount = c.groups()
 }
 
-func extend(box *dlq.Box, cell *cubeCell) *dlq.Box {
-	if cell.West == nil || cell.South == nil || cell.East == nil || cell.North == nil {
-		return box
-	}
-	if box == nil {
-		return &dlq.Box{West: *cell.West, South: *cell.South, East: *cell.East, North: *cell.North}
-	}
-	box.West, box.South = min(box.West, *cell.West), min(box.South, *cell.South)
-	box.East, box.North = max(box.East, *cell.East), max(box.North, *cell.North)
-	return box
+// between is when the first and the last letter under the filter failed.
+func (c *cube) between() (first, last *time.Time) {
+	c.each(nil, func(cell *cubeCell) {
+		if first == nil || cell.First.Before(*first) {
+			first = &cell.First
+		}
+		if last == nil || cell.Last.After(*last) {
+			last = &cell.Last
+		}
+	})
+	return first, last
 }
 
 // counts sums the cube along one dimension; known names come first, in their
@@ -259,4 +259,24 @@ func failedBetween(ctx context.Context, tx pgx.Tx, f dlq.Filter) (first, last *t
 		return nil, nil, fmt.Errorf("failed between: %w", err)
 	}
 	return first, last, nil
+}
+
+// Extent bounds the located letters of a filter, in degrees; nil: there are none.
+func (s *Store) Extent(ctx context.Context, f dlq.Filter) (*dlq.Box, error) {
+	cond, args := where(f)
+	return s.extent(ctx, "dead_letters d where "+cond, args)
+}
+
+// extent bounds the anchors of what from selects.
+func (s *Store) extent(ctx context.Context, from string, args pgx.NamedArgs) (*dlq.Box, error) {
+	var west, south, east, north *float64
+	err := s.pool.QueryRow(ctx, "select min(ST_X(d.anchor)), min(ST_Y(d.anchor)), max(ST_X(d.anchor)), max(ST_Y(d.anchor)) from "+from, args).
+		Scan(&west, &south, &east, &north)
+	if err != nil {
+		return nil, fmt.Errorf("extent: %w", err)
+	}
+	if west == nil {
+		return nil, nil
+	}
+	return &dlq.Box{West: *west, South: *south, East: *east, North: *north}, nil
 }

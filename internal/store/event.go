@@ -10,11 +10,16 @@ import (
 	"geodlq/internal/dlq"
 )
 
-// Event is the event as its worker needs it, with its bytes; ErrNotFound.
+// LargeBody is from how many bytes on Event leaves a body to EventBody, so that its
+// reader can make room first.
+const LargeBody = 256 << 10
+
+// Event is the event as its worker needs it, with its bytes unless they are large;
+// ErrNotFound.
 func (s *Store) Event(ctx context.Context, id int64) (*dlq.Event, error) {
-	rows, _ := s.pool.Query(ctx, `select id, work_key, source, task, subject, version, parent_id, ordinal,
-			geodlq_body(e) as body, sha256, media_type, headers, claimed_crs, inherited_crs, state, job_id, received_at
-		from events e where id = $1`, id)
+	rows, _ := s.pool.Query(ctx, `select id, work_key, source, task, subject, version, parent_id, ordinal, size,
+			case when size < $2 then geodlq_body(e) end as body, sha256, media_type, headers, claimed_crs, inherited_crs, state, job_id, received_at
+		from events e where id = $1`, id, LargeBody)
 	event, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[dlq.Event])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, fmt.Errorf("event %d: %w", id, dlq.ErrNotFound)
@@ -23,6 +28,19 @@ func (s *Store) Event(ctx context.Context, id int64) (*dlq.Event, error) {
 		return nil, fmt.Errorf("event %d: %w", id, err)
 	}
 	return event, nil
+}
+
+// EventBody is the bytes of an event; ErrNotFound where they are not kept.
+func (s *Store) EventBody(ctx context.Context, id int64) ([]byte, error) {
+	var body []byte
+	err := s.pool.QueryRow(ctx, "select geodlq_body(e) from events e where id = $1", id).Scan(&body)
+	if errors.Is(err, pgx.ErrNoRows) || (err == nil && body == nil) {
+		return nil, fmt.Errorf("body of event %d: %w", id, dlq.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("body of event %d: %w", id, err)
+	}
+	return body, nil
 }
 
 // EventStatus tells how the event of a work key fares; ErrNotFound.

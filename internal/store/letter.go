@@ -14,7 +14,7 @@ import (
 // letterColumns are the columns of a dlq.Letter, of dead_letters d.
 const letterColumns = `d.id, d.work_key, d.kind, d.event_id, d.task, d.source, d.code_version, d.run_id, d.host, d.trace_id, d.log_url,
 	d.labels, d.stage, d.class, d.error, d.stack, d.http_status, d.exit_code, d.fingerprint, d.tries, d.attempts, d.redrives,
-	d.outcome_unknown, d.context_lost, ST_AsGeoJSON(d.geom, 15)::json as geometry,
+	d.outcome_unknown, d.context_lost, ST_AsGeoJSON(d.geom, 15)::json as geometry, d.geom_simplified,
 	ST_X(d.anchor) as anchor_lon, ST_Y(d.anchor) as anchor_lat, d.located_by, d.src_crs, d.guess_crs, d.geom_hash,
 	ST_X(d.invalid_at) as flaw_lon, ST_Y(d.invalid_at) as flaw_lat,
 	d.tile_z, d.tile_x, d.tile_y, d.bounds, d.media_type, d.size, coalesce(encode(d.sha256, 'hex'), '') as sha256,

@@ -52,7 +52,7 @@ func (s *Store) PreviewRedrive(ctx context.Context, n NewRedrive) (*dlq.Redrive,
 // previewSQL refuses what the action can't be done to, and says why in words.
 const previewSQL = `
 with matched as (
-	select d.id, d.version, d.failed_at, d.class, d.stage,
+	select d.id, d.version, d.failed_at, d.class, d.stage, d.anchor,
 		case when @redrive::boolean and d.kind = 'geotask' then 'a geotask: its owner redrives it'
 			when not d.status = any(@from::text[]) then d.status
 			when @redrive::boolean and e.state is distinct from 'dead' then 'its event is not kept here'
@@ -60,14 +60,16 @@ with matched as (
 	from dead_letters d left join events e on e.id = d.event_id and @redrive::boolean
 	where {where}
 ), counted as (
-	select class, stage, refused, count(*) as n from matched group by 1, 2, 3
+	select class, stage, refused, count(*) as n, count(anchor) as located from matched group by 1, 2, 3
 ), orders as (
 	insert into redrives (action, filter, ticked, actor, reason, matched, eligible, bad_data, by_class, by_stage, refused)
 	select @action, @filter, @ticked::boolean, @actor, @reason,
 		coalesce(sum(n), 0), coalesce(sum(n) filter (where refused is null), 0),
 		coalesce(sum(n) filter (where refused is null and stage <> 'downstream' and class <> 'unknown'), 0),
-		coalesce((select jsonb_object_agg(class, n) from (select class, sum(n) as n from counted where refused is null group by 1) c), '{}'),
-		coalesce((select jsonb_object_agg(stage, n) from (select stage, sum(n) as n from counted where refused is null group by 1) c), '{}'),
+		coalesce((select jsonb_object_agg(class, jsonb_build_array(n, located)) from (
+			select class, sum(n) as n, sum(located) as located from counted where refused is null group by 1) c), '{}'),
+		coalesce((select jsonb_object_agg(stage, jsonb_build_array(n, located)) from (
+			select stage, sum(n) as n, sum(located) as located from counted where refused is null group by 1) c), '{}'),
 		coalesce((select jsonb_agg(jsonb_build_object('reason', refused, 'count', n) order by n desc)
 			from (select refused, sum(n) as n from counted where refused is not null group by 1) c), '[]')
 	from counted
@@ -89,8 +91,8 @@ type redriveRow struct {
 	Matched    int64
 	Eligible   int64
 	BadData    int64
-	ByClass    map[string]int64
-	ByStage    map[string]int64
+	ByClass    map[string][2]int64 // count and located
+	ByStage    map[string][2]int64
 	Refused    json.RawMessage
 	Actor      string
 	Reason     string
@@ -130,10 +132,11 @@ func (r *redriveRow) redrive() (dlq.Redrive, error) {
 	return out, nil
 }
 
-func named[T ~string](counts map[string]int64, names []T) []dlq.Count {
+func named[T ~string](counts map[string][2]int64, names []T) []dlq.Count {
 	out := zeros(names)
 	for i := range out {
-		out[i].Count = counts[out[i].Name]
+		n := counts[out[i].Name]
+		out[i].Count, out[i].Located = n[0], n[1]
 	}
 	return out
 }
@@ -179,9 +182,11 @@ const endRedrivesSQL = `update redrives r set state = 'done', ended_at = now()
 		and not exists (select from redrive_letters i where i.redrive_id = r.id and i.state in ('waiting', 'running'))`
 
 // StartRedrive begins a previewed order and enqueues the job that feeds it. What
-// was previewed is what goes. ErrConflict unless it waits for its start.
-func (s *Store) StartRedrive(ctx context.Context, id int64) error {
-	return s.moveRedrive(ctx, id, dlq.RedriveRunning, `state = 'preview' and created_at > now() - interval '15 minutes'`, "started_at = now()", true)
+// was previewed is what goes; reason, if it is not empty, is kept with it.
+// ErrConflict unless it waits for its start.
+func (s *Store) StartRedrive(ctx context.Context, id int64, reason string) error {
+	return s.moveRedrive(ctx, id, dlq.RedriveRunning, `state = 'preview' and created_at > now() - interval '15 minutes'`,
+		"started_at = now(), reason = coalesce(nullif($3, ''), reason)", true, dlq.CleanText(reason, 500))
 }
 
 // PauseRedrive stops the feeding of a running order; what was fed goes on.
@@ -194,9 +199,9 @@ func (s *Store) ResumeRedrive(ctx context.Context, id int64) error {
 	return s.moveRedrive(ctx, id, dlq.RedriveRunning, "state = 'paused'", "ended_at = null", true)
 }
 
-func (s *Store) moveRedrive(ctx context.Context, id int64, to dlq.RedriveState, from, set string, feed bool) error {
+func (s *Store) moveRedrive(ctx context.Context, id int64, to dlq.RedriveState, from, set string, feed bool, args ...any) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, "update redrives set state = $2, "+set+" where id = $1 and "+from, id, to)
+		tag, err := tx.Exec(ctx, "update redrives set state = $2, "+set+" where id = $1 and "+from, append([]any{id, to}, args...)...)
 		if err != nil {
 			return err
 		}
@@ -432,6 +437,21 @@ func (s *Store) Undo(ctx context.Context, letterID int64, actor string) error {
 	return nil
 }
 
+// UndoUntil is until when the redrive of a letter can be taken back for certain,
+// nil where it can't: its job is promoted then, and may run.
+func (s *Store) UndoUntil(ctx context.Context, letterID int64) (*time.Time, error) {
+	var until time.Time
+	err := s.pool.QueryRow(ctx, `select j.scheduled_at from dead_letters d join events e on e.id = d.event_id join river_job j on j.id = e.job_id
+		where d.id = $1 and d.status = 'redriving' and j.state = 'scheduled' and j.scheduled_at > now()`, letterID).Scan(&until)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("undo of letter %d: %w", letterID, err)
+	}
+	return &until, nil
+}
+
 // RedriveItems are letters of an order in its order, behind a position, at most
 // limit; state selects, "" for all.
 func (s *Store) RedriveItems(ctx context.Context, id int64, state dlq.RedriveItemState, after int64, limit int) ([]dlq.RedriveItem, error) {
@@ -447,14 +467,5 @@ func (s *Store) RedriveItems(ctx context.Context, id int64, state dlq.RedriveIte
 
 // RedriveExtent bounds the located letters of an order; nil: there are none.
 func (s *Store) RedriveExtent(ctx context.Context, id int64) (*dlq.Box, error) {
-	var west, south, east, north *float64
-	err := s.pool.QueryRow(ctx, `select min(ST_X(d.anchor)), min(ST_Y(d.anchor)), max(ST_X(d.anchor)), max(ST_Y(d.anchor))
-		from redrive_letters r join dead_letters d on d.id = r.letter_id where r.redrive_id = $1`, id).Scan(&west, &south, &east, &north)
-	if err != nil {
-		return nil, fmt.Errorf("extent of redrive %d: %w", id, err)
-	}
-	if west == nil {
-		return nil, nil
-	}
-	return &dlq.Box{West: *west, South: *south, East: *east, North: *north}, nil
+	return s.extent(ctx, "redrive_letters r join dead_letters d on d.id = r.letter_id where r.redrive_id = @id", pgx.NamedArgs{"id": id})
 }

@@ -122,7 +122,7 @@ func timeline(ctx context.Context, tx pgx.Tx, f dlq.Filter, first, last *time.Ti
 		Class  dlq.Class
 		Count  int64
 	}
-	rows, _ := tx.Query(ctx, `select floor(extract(epoch from d.failed_at) / @step::int)::bigint as bucket, d.class, count(*) as count
+	rows, _ := tx.Query(ctx, `select floor(date_part('epoch', d.failed_at) / @step::int)::bigint as bucket, d.class, count(*) as count
 		from dead_letters d where `+cond+` group by 1, 2`, args)
 	counts, err := pgx.CollectRows(rows, pgx.RowToStructByName[row])
 	if err != nil {

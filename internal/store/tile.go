@@ -131,18 +131,22 @@ var letterTile = `select
 		where ` + inTile + `) t), '')`
 
 // RedriveTile is a vector tile of the letters of an order: layer items, cells at
-// every zoom with a count for each state.
+// every zoom with a count for each state; ErrNotFound.
 func (s *Store) RedriveTile(ctx context.Context, id int64, t dlq.Tile) ([]byte, error) {
 	args := tileArgs(t)
 	args["id"] = id
 	var tile []byte
-	if err := s.pool.QueryRow(ctx, itemTile, args).Scan(&tile); err != nil {
+	var found bool
+	if err := s.pool.QueryRow(ctx, itemTile, args).Scan(&tile, &found); err != nil {
 		return nil, fmt.Errorf("redrive tile: %w", err)
+	}
+	if !found {
+		return nil, fmt.Errorf("redrive %d: %w", id, dlq.ErrNotFound)
 	}
 	return tile, nil
 }
 
-var itemTile = `select coalesce(ST_AsMVT(t, 'items', 4096, 'geom'), '') from (
+var itemTile = `select coalesce(ST_AsMVT(t, 'items', 4096, 'geom'), ''), exists (select from redrives where id = @id) from (
 	select ` + tilePoint("c.lon", "c.lat") + ` as geom, c.count, ` + mostFrequent(dlq.ItemStates) + ` as state,
 		` + quoted(dlq.ItemStates) + ` from (
 		select avg(` + anchorLon("d.anchor") + `) as lon, avg(` + anchorLat("d.anchor") + `) as lat, count(*) as count,

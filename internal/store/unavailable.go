@@ -28,3 +28,13 @@ func Unavailable(err error) bool {
 	return errors.As(err, &connectErr) || errors.As(err, &netErr) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
+
+// CodeOf is the SQLSTATE of an error in words, " (SQLSTATE 57014)", empty where it
+// has none.
+func CodeOf(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return " (SQLSTATE " + pgErr.Code + ")"
+	}
+	return ""
+}

@@ -43,17 +43,23 @@ func (d *Desk) Preview(ctx context.Context, o Order) (*dlq.Redrive, error) {
 	return d.store.PreviewRedrive(ctx, n)
 }
 
-// Control moves an order: start, pause, resume or cancel. dlq.ErrConflict where
-// its state forbids that.
-func (d *Desk) Control(ctx context.Context, id int64, verb string) (*dlq.Redrive, error) {
-	move := map[string]func(context.Context, int64) error{
-		"start": d.store.StartRedrive, "pause": d.store.PauseRedrive,
-		"resume": d.store.ResumeRedrive, "cancel": d.store.CancelRedrive,
-	}[verb]
-	if move == nil {
-		return nil, dlq.ErrNotFound
+// Control moves an order: start, pause, resume or cancel; reason is kept with one
+// that starts. dlq.ErrConflict where its state forbids that.
+func (d *Desk) Control(ctx context.Context, id int64, verb, reason string) (*dlq.Redrive, error) {
+	var err error
+	switch verb {
+	case "start":
+		err = d.store.StartRedrive(ctx, id, strings.TrimSpace(reason))
+	case "pause":
+		err = d.store.PauseRedrive(ctx, id)
+	case "resume":
+		err = d.store.ResumeRedrive(ctx, id)
+	case "cancel":
+		err = d.store.CancelRedrive(ctx, id)
+	default:
+		err = dlq.ErrNotFound
 	}
-	if err := move(ctx, id); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return d.store.RedriveByID(ctx, id)
