@@ -25,6 +25,7 @@ build:
 generate: node_modules
 	$(GO) tool templ generate
 	npm run build
+	npm run check
 
 node_modules: package.json package-lock.json
 	npm ci --no-audit --no-fund

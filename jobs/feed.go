@@ -46,11 +46,19 @@ func addFeeders(workers *river.Workers, s *store.Store) {
 	}))
 }
 
+// Letters fed by a transaction: few at first, so that something happens soon after
+// the start, then enough to share a commit.
+const (
+	firstBatch = 200
+	fullBatch  = 2000
+)
+
 // feed does an order's action to its letters, batch by batch, each a transaction:
 // wherever it is killed, a consistent remainder waits for the next feeder.
 func feed(ctx context.Context, s *store.Store, id int64) error {
-	for until := time.Now().Add(feedFor); time.Now().Before(until); {
-		fed, err := s.FeedRedrive(ctx, id)
+	batch := firstBatch
+	for until := time.Now().Add(feedFor); time.Now().Before(until); batch = fullBatch {
+		fed, err := s.FeedRedrive(ctx, id, batch)
 		if err != nil || fed == 0 {
 			return err
 		}

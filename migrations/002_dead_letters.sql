@@ -44,6 +44,10 @@ create table dead_letters (
     located_by      text not null default 'none',
     anchor          geometry(Point, 4326),
     cell            bigint generated always as (geodlq_cell(anchor)) stored,
+    -- Stands for the names that charts count by, so that they are counted by one
+    -- number.
+    facet           bigint not null generated always as (hashtextextended(
+        class || ' ' || stage || ' ' || status || ' ' || source || ' ' || task || ' ' || fingerprint, 0)) stored,
 
     work_key        text collate "C" not null unique,
     kind            text not null check (kind in ('event', 'geotask')),
@@ -97,8 +101,12 @@ create table dead_letters (
 create index dead_letters_geom on dead_letters using gist (geom) where geom is not null;
 create index dead_letters_anchor on dead_letters using gist (anchor) where anchor is not null;
 create index dead_letters_failed_at on dead_letters (failed_at desc, id desc);
+-- The list, the depth and the timeline of what is open, without a look at the rows.
 create index dead_letters_open on dead_letters (failed_at desc, id desc)
+    include (status, class, stage, located_by, first_failed_at)
     where status in ('pending', 'redriving', 'quarantined');
+create index dead_letters_facet on dead_letters (facet, failed_at, id) include (located_by);
+create index dead_letters_resolved_at on dead_letters (resolved_at) where resolved_at is not null;
 create index dead_letters_group on dead_letters (fingerprint, failed_at desc);
 create index dead_letters_event_id on dead_letters (event_id) where event_id is not null;
 

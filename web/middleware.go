@@ -3,19 +3,27 @@ package web
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 
 	"github.com/labstack/echo/v4"
 )
 
 // contentSecurityPolicy allows what our own origin serves and nothing inline.
-const contentSecurityPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; font-src 'self'; " +
-	"connect-src 'self'; worker-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const contentSecurityPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:%[1]s; font-src 'self'; " +
+	"connect-src 'self'%[1]s; worker-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-func securityHeaders(next echo.HandlerFunc) echo.HandlerFunc {
+// securityHeaders go with every answer. A style of the map's that comes from
+// another origin is allowed to be read, with its tiles and pictures.
+func (s *Server) securityHeaders(next echo.HandlerFunc) echo.HandlerFunc {
+	mapOrigin := ""
+	if u, err := url.Parse(s.config.MapStyle); err == nil && u.Host != "" {
+		mapOrigin = " " + u.Scheme + "://" + u.Host
+	}
+	policy := fmt.Sprintf(contentSecurityPolicy, mapOrigin)
 	return func(c echo.Context) error {
 		h := c.Response().Header()
-		h.Set("Content-Security-Policy", contentSecurityPolicy)
+		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")

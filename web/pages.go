@@ -55,8 +55,8 @@ func (s *Server) pageTriage(c echo.Context) error {
 	}
 	if q.after != nil {
 		page.First = views.Home(q.filter)
-		page.Self = pageLink(q.filter, q.after)
 	}
+	page.Self = selfLink(q)
 	return servePage(c, http.StatusOK, views.Triage(page))
 }
 
@@ -163,6 +163,20 @@ func baseURL(r *http.Request) string {
 		scheme = "https"
 	}
 	return scheme + "://" + r.Host
+}
+
+// selfLink is this page, as a form that acts on it comes back to it.
+func selfLink(q *query) string {
+	v := q.filter.Values()
+	for _, name := range []string{"after", "letter", "map"} {
+		if text := q.values.Get(name); text != "" {
+			v.Set(name, text)
+		}
+	}
+	if len(v) == 0 {
+		return "/"
+	}
+	return "/?" + v.Encode()
 }
 
 func pageLink(f dlq.Filter, after *dlq.Cursor) string {

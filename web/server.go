@@ -62,7 +62,7 @@ func (s *Server) install() {
 	e := s.echo
 	e.HTTPErrorHandler = s.writeError
 	e.Pre(headAsGet)
-	e.Use(s.recover, securityHeaders, crossOrigin())
+	e.Use(s.recover, s.securityHeaders, crossOrigin())
 
 	e.POST("/v1/events", s.postEvents)
 	e.GET("/v1/events/:key", s.getEvent)

@@ -63,20 +63,24 @@ type cubeCell struct {
 
 	Count, Located int64
 	Sample         int64 // a letter of it
-	MaxAttempts    int
 	First, Last    time.Time
 }
 
+// readCube counts by facet, which one index tells, and looks the names up by a
+// letter of each.
 func readCube(ctx context.Context, tx pgx.Tx, f dlq.Filter) (*cube, error) {
 	outside := f
 	outside.Classes, outside.Stages, outside.Sources, outside.Tasks, outside.Groups = nil, nil, nil, nil, nil
 	outside.Statuses = dlq.Statuses
 	cond, args := where(outside)
-	rows, _ := tx.Query(ctx, `select d.class, d.stage, d.status, d.source, d.task, d.fingerprint,
-			count(*) as count, count(d.anchor) as located, max(d.id) as sample, max(d.attempts) as max_attempts,
-			min(d.failed_at) as first, max(d.failed_at) as last
-		from dead_letters d where `+cond+`
-		group by d.class, d.stage, d.status, d.source, d.task, d.fingerprint`, args)
+	rows, _ := tx.Query(ctx, `
+		with facets as materialized (
+			select d.facet, count(*) as count, count(*) filter (where d.located_by <> 'none') as located,
+				max(d.id) as sample, min(d.failed_at) as first, max(d.failed_at) as last
+			from dead_letters d where `+cond+` group by d.facet
+		)
+		select s.class, s.stage, s.status, s.source, s.task, s.fingerprint, f.count, f.located, f.sample, f.first, f.last
+		from facets f join dead_letters s on s.id = f.sample`, args)
 	cells, err := pgx.CollectRows(rows, pgx.RowToStructByName[cubeCell])
 	if err != nil {
 		return nil, fmt.Errorf("cube: %w", err)
@@ -174,7 +178,6 @@ func (c *cube) counts(d *dimension, known []dlq.Count) []dlq.Count {
 		n := &counts[i]
 		n.Count += cell.Count
 		n.Located += cell.Located
-		n.MaxAttempts = max(n.MaxAttempts, cell.MaxAttempts)
 		if last := cell.Last; n.Latest == nil || last.After(*n.Latest) {
 			n.Latest = &last
 		}
@@ -267,16 +270,28 @@ func (s *Store) Extent(ctx context.Context, f dlq.Filter) (*dlq.Box, error) {
 	return s.extent(ctx, "dead_letters d where "+cond, args)
 }
 
-// extent bounds the anchors of what from selects.
+// extent bounds the anchors of what from selects; where that is narrower it crosses
+// the antimeridian, west > east.
 func (s *Store) extent(ctx context.Context, from string, args pgx.NamedArgs) (*dlq.Box, error) {
-	var west, south, east, north *float64
-	err := s.pool.QueryRow(ctx, "select min(ST_X(d.anchor)), min(ST_Y(d.anchor)), max(ST_X(d.anchor)), max(ST_Y(d.anchor)) from "+from, args).
-		Scan(&west, &south, &east, &north)
+	var west, south, east, north, west360, east360 *float64
+	err := s.pool.QueryRow(ctx, `select ST_XMin(e), ST_YMin(e), ST_XMax(e), ST_YMax(e), ST_XMin(o), ST_XMax(o)
+		from (select ST_Extent(d.anchor) as e, ST_Extent(ST_ShiftLongitude(d.anchor)) as o from `+from+") x", args).
+		Scan(&west, &south, &east, &north, &west360, &east360)
 	if err != nil {
 		return nil, fmt.Errorf("extent: %w", err)
 	}
 	if west == nil {
 		return nil, nil
 	}
-	return &dlq.Box{West: *west, South: *south, East: *east, North: *north}, nil
+	box := &dlq.Box{West: *west, South: *south, East: *east, North: *north}
+	if *east360-*west360 < box.East-box.West {
+		box.West, box.East = *west360, *east360
+		if box.West > 180 {
+			box.West -= 360
+		}
+		if box.East > 180 {
+			box.East -= 360
+		}
+	}
+	return box, nil
 }

@@ -17,7 +17,9 @@ func where(f dlq.Filter) (string, pgx.NamedArgs) {
 		// The words of the partial index, so that the planner can use it.
 		w.add("d.status in ('pending', 'redriving', 'quarantined')")
 	}
-	anyOf(w, "d.status", f.Statuses)
+	if len(f.Statuses) < len(dlq.Statuses) { // all of them are no condition
+		anyOf(w, "d.status", f.Statuses)
+	}
 	anyOf(w, "d.stage", f.Stages)
 	anyOf(w, "d.class", f.Classes)
 	anyOf(w, "d.task", f.Tasks)
@@ -45,6 +47,9 @@ func where(f dlq.Filter) (string, pgx.NamedArgs) {
 	}
 	for _, p := range f.Props {
 		w.add(w.prop(p))
+	}
+	if len(w.conds) == 0 {
+		return "true", w.args
 	}
 	return strings.Join(w.conds, " and "), w.args
 }

@@ -253,14 +253,10 @@ func (s *Store) EndRedrives(ctx context.Context) error {
 	return nil
 }
 
-// feedBatch is how many letters one transaction feeds: enough to share its commit,
-// few enough to leave little behind when it is killed.
-const feedBatch = 2000
-
-// FeedRedrive does the order's action to its next letters, in one transaction. It
+// FeedRedrive does the order's action to its next limit letters, in one transaction. It
 // returns how many it took up: 0 when the order is not running, all are fed, or
 // another feeder is at it. Letters that changed since the preview are skipped.
-func (s *Store) FeedRedrive(ctx context.Context, id int64) (int, error) {
+func (s *Store) FeedRedrive(ctx context.Context, id int64, limit int) (int, error) {
 	var fed int
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		// The lock keeps feeders apart and goes with the transaction, however it ends.
@@ -286,7 +282,7 @@ func (s *Store) FeedRedrive(ctx context.Context, id int64) (int, error) {
 			query = bulkRedriveSQL
 		}
 		return tx.QueryRow(ctx, query, pgx.NamedArgs{
-			"id": id, "limit": feedBatch, "kind": dlq.JobKind, "max_attempts": s.rules.MaxJobAttempts,
+			"id": id, "limit": limit, "kind": dlq.JobKind, "max_attempts": s.rules.MaxJobAttempts,
 			"cap": s.rules.RedriveCap, "backoff": s.rules.RedriveBackoff.Seconds(),
 			"actor": order.Actor, "reason": order.Reason, "action": order.Action,
 			"from": order.Action.From(), "to": order.Action.To(),
