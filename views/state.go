@@ -9,11 +9,12 @@ import (
 // mapState is what the map draws, as the script reads it.
 type mapState struct {
 	Tiles   string      `json:"tiles,omitempty"`  // template of the letters' tiles
+	About   string      `json:"about,omitempty"`  // TileJSON of them, whose bounds are the extent of what matches
 	Items   string      `json:"items,omitempty"`  // template of an order's tiles
 	Style   string      `json:"style,omitempty"`  // of the basemap, where it is not the built-in one
 	View    string      `json:"view,omitempty"`   // ZOOM/LAT/LON
 	Box     *[4]float64 `json:"box,omitempty"`    // of the filter: west, south, east, north
-	Extent  *[4]float64 `json:"extent,omitempty"` // of what matches
+	Extent  *[4]float64 `json:"extent,omitempty"` // of an order's letters
 	Open    *openState  `json:"open,omitempty"`
 	Running bool        `json:"running,omitempty"` // an order that goes on by itself
 }
@@ -76,11 +77,7 @@ func (s mapState) String() string {
 }
 
 func (p TriagePage) mapState() mapState {
-	s := mapState{Tiles: TilesURL(p.Filter), Style: p.MapStyle, View: p.View, Box: corners(p.Filter.BBox), Open: openOf(p.Open)}
-	if c := p.charts(); c != nil {
-		s.Extent = corners(c.Extent)
-	}
-	return s
+	return mapState{Tiles: TilesURL(p.Filter), About: query("/tiles.json", p.Filter), Style: p.MapStyle, View: p.View, Box: corners(p.Filter.BBox), Open: openOf(p.Open)}
 }
 
 func (p LetterPage) mapState() mapState { return mapState{Style: p.MapStyle, Open: openOf(&p)} }

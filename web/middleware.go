@@ -44,6 +44,17 @@ func crossOrigin() echo.MiddlewareFunc {
 	}
 }
 
+// forgetDepth lets a page after any unsafe request show what that did.
+func (s *Server) forgetDepth(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		err := next(c)
+		if method := c.Request().Method; method != http.MethodGet && method != http.MethodHead {
+			s.depth.forget()
+		}
+		return err
+	}
+}
+
 // recover turns a panic into an error; its value is logged by type alone, since
 // it may quote a payload.
 func (s *Server) recover(next echo.HandlerFunc) echo.HandlerFunc {

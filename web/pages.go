@@ -65,20 +65,13 @@ func (s *Server) pageTriage(c echo.Context) error {
 func (s *Server) readTriage(ctx context.Context, q *query, page *views.TriagePage) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		page.Depth, err = s.store.Depth(ctx)
+		page.Depth, err = s.depth.get(ctx, s.store.Depth)
 		return err
 	})
 	group.Go(func() (err error) {
 		page.Charts, err = s.store.Charts(ctx, q.filter)
 		return err
 	})
-	var extent *dlq.Box
-	if page.View == "" {
-		group.Go(func() (err error) {
-			extent, err = s.store.Extent(ctx, q.filter)
-			return err
-		})
-	}
 	group.Go(func() error {
 		letters, err := s.store.Letters(ctx, q.filter, q.after, pageRows)
 		if err != nil {
@@ -99,11 +92,7 @@ func (s *Server) readTriage(ctx context.Context, q *query, page *views.TriagePag
 		page.Undo, err = s.undoOffer(ctx, q.values.Get("undo"))
 		return err
 	})
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	page.Charts.Extent = extent
-	return nil
+	return group.Wait()
 }
 
 // openLetter is the letter beside the map; one that is not there is left closed.

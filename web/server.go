@@ -44,6 +44,7 @@ type Server struct {
 	logger   *slog.Logger
 	echo     *echo.Echo
 
+	depth      depthCache
 	complained atomic.Int64 // when a 503 was last logged, in nanoseconds
 }
 
@@ -62,7 +63,7 @@ func (s *Server) install() {
 	e := s.echo
 	e.HTTPErrorHandler = s.writeError
 	e.Pre(headAsGet)
-	e.Use(s.recover, s.securityHeaders, crossOrigin())
+	e.Use(s.recover, s.securityHeaders, crossOrigin(), s.forgetDepth)
 
 	e.POST("/v1/events", s.postEvents)
 	e.GET("/v1/events/:key", s.getEvent)

@@ -153,7 +153,7 @@ func (p *page) has(selector string) bool {
 
 func (p *page) until(what string, cond func() bool) {
 	p.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !cond(); time.Sleep(30 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			where := js[string](p, "location.href + '\\n' + document.body.innerText.slice(0, 1500)")
 			p.shot("timeout")

@@ -3,11 +3,13 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"geodlq/internal/dlq"
 )
@@ -16,33 +18,51 @@ import (
 const maxBars = 20
 
 // Charts counts the letters of a filter for the page: each dimension under the
-// whole filter except itself. All figures are of one snapshot.
+// whole filter except itself. All figures are of one snapshot, which two
+// connections read at once.
 func (s *Store) Charts(ctx context.Context, f dlq.Filter) (*dlq.Charts, error) {
 	charts := &dlq.Charts{}
-	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		cube, err := readCube(ctx, tx, f)
+	timeless := f
+	timeless.Since, timeless.Until = nil, nil
+	err := pgx.BeginTxFunc(ctx, s.pool, snapshotTx, func(tx pgx.Tx) error {
+		first, last, err := failedBetween(ctx, tx, timeless)
 		if err != nil {
 			return err
 		}
-		cube.fill(charts)
-		if err := titles(ctx, tx, charts.Groups); err != nil {
+		var snapshot string
+		if err := tx.QueryRow(ctx, "select pg_export_snapshot()").Scan(&snapshot); err != nil {
 			return err
 		}
-		timeless := f
-		timeless.Since, timeless.Until = nil, nil
-		first, last := cube.between()
-		if f.Since != nil || f.Until != nil {
-			if first, last, err = failedBetween(ctx, tx, timeless); err != nil {
+		var group errgroup.Group
+		group.Go(func() error {
+			return s.inSnapshot(ctx, snapshot, func(tx pgx.Tx) (err error) {
+				charts.BucketSeconds, charts.Buckets, err = timeline(ctx, tx, timeless, first, last)
 				return err
-			}
+			})
+		})
+		cube, cubeErr := readCube(ctx, tx, f)
+		if err := errors.Join(cubeErr, group.Wait()); err != nil {
+			return err
 		}
-		charts.BucketSeconds, charts.Buckets, err = timeline(ctx, tx, timeless, first, last)
-		return err
+		cube.fill(charts)
+		return titles(ctx, tx, charts.Groups)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("charts: %w", err)
 	}
 	return charts, nil
+}
+
+var snapshotTx = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+
+// inSnapshot reads what another transaction sees.
+func (s *Store) inSnapshot(ctx context.Context, snapshot string, fn func(tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, s.pool, snapshotTx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set transaction snapshot '"+snapshot+"'"); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
 }
 
 // A cube counts letters by every combination of the dimensions that a chart shows,
@@ -144,19 +164,6 @@ func (c *cube) fill(charts *dlq.Charts) {
 	charts.BySource = largest(c.counts(&bySource, nil), c.filter.Sources)
 	charts.ByTask = largest(c.counts(&byTask, nil), c.filter.Tasks)
 	charts.Groups, charts.GroupCount = c.groups()
-}
-
-// between is when the first and the last letter under the filter failed.
-func (c *cube) between() (first, last *time.Time) {
-	c.each(nil, func(cell *cubeCell) {
-		if first == nil || cell.First.Before(*first) {
-			first = &cell.First
-		}
-		if last == nil || cell.Last.After(*last) {
-			last = &cell.Last
-		}
-	})
-	return first, last
 }
 
 // counts sums the cube along one dimension; known names come first, in their

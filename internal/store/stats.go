@@ -16,7 +16,7 @@ const maxGroups = 20
 // Stats counts the letters of a filter, all figures of one snapshot.
 func (s *Store) Stats(ctx context.Context, f dlq.Filter) (*dlq.Stats, error) {
 	stats := &dlq.Stats{}
-	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, s.pool, snapshotTx, func(tx pgx.Tx) error {
 		var first, last *time.Time
 		var err error
 		if first, last, err = countByName(ctx, tx, f, stats); err != nil {
@@ -118,11 +118,11 @@ func timeline(ctx context.Context, tx pgx.Tx, f dlq.Filter, first, last *time.Ti
 	cond, args := where(f)
 	args["step"] = step
 	type row struct {
-		Bucket int64
+		Bucket time.Time
 		Class  dlq.Class
 		Count  int64
 	}
-	rows, _ := tx.Query(ctx, `select floor(date_part('epoch', d.failed_at) / @step::int)::bigint as bucket, d.class, count(*) as count
+	rows, _ := tx.Query(ctx, `select date_bin(make_interval(secs => @step::int), d.failed_at, 'epoch'::timestamptz) as bucket, d.class, count(*) as count
 		from dead_letters d where `+cond+` group by 1, 2`, args)
 	counts, err := pgx.CollectRows(rows, pgx.RowToStructByName[row])
 	if err != nil {
@@ -134,7 +134,7 @@ func timeline(ctx context.Context, tx pgx.Tx, f dlq.Filter, first, last *time.Ti
 		buckets[i] = dlq.Bucket{Start: time.Unix((from+int64(i))*int64(step), 0).UTC(), ByClass: map[dlq.Class]int64{}}
 	}
 	for _, r := range counts {
-		if i := r.Bucket - from; i >= 0 && i < int64(len(buckets)) {
+		if i := r.Bucket.Unix()/int64(step) - from; i >= 0 && i < int64(len(buckets)) {
 			buckets[i].ByClass[r.Class] = r.Count
 		}
 	}

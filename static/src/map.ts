@@ -40,6 +40,17 @@ function openFeatures(open: OpenLetter | undefined, alone: boolean): GeoJSON.Fea
   return { type: "FeatureCollection", features };
 }
 
+/** The extent of what matches, which the page does not wait for. */
+async function extentOfAll(state: MapState): Promise<Box | undefined> {
+  if (state.extent || !state.about) return state.extent;
+  try {
+    const about = (await (await fetch(state.about)).json()) as { bounds?: Box };
+    return about.bounds;
+  } catch {
+    return undefined; // the map stays where it is
+  }
+}
+
 export const mount: Mount = (element: HTMLElement, first: MapState, page: Page): MapHandle => {
   let theme = readTheme();
   let state = first;
@@ -70,6 +81,13 @@ export const mount: Mount = (element: HTMLElement, first: MapState, page: Page):
     fadeDuration: 0,
     canvasContextAttributes: { failIfMajorPerformanceCaveat: false },
   });
+  if (!start && !around) {
+    void extentOfAll(first).then((extent) => {
+      if (extent && !moved) map.fitBounds(bounds(extent), { padding, maxZoom: closest, animate: false });
+    });
+  }
+  let moved = false;
+  map.once("dragstart", () => (moved = true)).once("zoomstart", (e) => (moved ||= Boolean(e.originalEvent)));
   map.touchZoomRotate.disableRotation();
   map.keyboard.disableRotation();
   map.addControl(new ScaleControl({ maxWidth: 90 }), "bottom-left");
@@ -210,8 +228,9 @@ export const mount: Mount = (element: HTMLElement, first: MapState, page: Page):
       map.jumpTo({ center: [to.lon, to.lat], zoom: to.zoom });
       return true;
     },
-    fit() {
-      const { box: asked, extent } = state;
+    async fit() {
+      const { box: asked } = state;
+      const extent = await extentOfAll(state);
       // An extent over the antimeridian may be told as one around the world.
       const wide = asked && extent && eastOf(extent) - extent[0] > eastOf(asked) - asked[0];
       const box = alone && state.open ? extentOf(state.open) : ((wide ? asked : extent) ?? asked);

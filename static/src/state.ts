@@ -18,6 +18,7 @@ export interface OpenLetter {
 /** What the page says the map shows (views.mapState). */
 export interface MapState {
   tiles?: string;
+  about?: string; // the extent of what matches is asked for when it is wanted
   items?: string;
   style?: string;
   view?: string;
@@ -48,7 +49,7 @@ export interface MapHandle {
   update(state: MapState): void;
   reload(): void;
   goTo(view: string): boolean;
-  fit(): void;
+  fit(): Promise<void>;
   resize(): void;
   toggleBox(): void;
   stopBox(): boolean;
