@@ -13,7 +13,7 @@ demo:
 	@$(GO) build -o .geodlq/bin/geodlq ./cmd/geodlq
 	@exec .geodlq/bin/geodlq demo
 
-test:
+test: node_modules
 	@.ci/deps test
 	$(GO) test -timeout 14m ./...
 
@@ -27,8 +27,10 @@ generate: node_modules
 	npm run build
 	npm run check
 
+# The browser tests ask axe, which comes from npm.
 node_modules: package.json package-lock.json
-	npm ci --no-audit --no-fund
+	@.ci/deps test
+	npm ci --no-audit --no-fund --silent
 	@touch node_modules
 
 # What CI wants before it tests: nothing stale, nothing unformatted.

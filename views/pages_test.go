@@ -433,7 +433,7 @@ func TestPagesTellTheirState(t *testing.T) {
 				p.View = "4.00/1.0/179.0"
 			})),
 			[]string{"Box: 170 −30 −170 0"},
-			[]string{`value="170,-30,-170,0"`, `href="/?bbox=170%2C-30%2C-170%2C0&amp;class=crs_mismatch&amp;map=4.00%2F1.0%2F179.0"`, `href="/?map=4.00%2F1.0%2F179.0"`, "&#34;box&#34;:[170,-30,-170,0]", "/tiles/{z}/{x}/{y}.mvt?bbox=170%2C-30%2C-170%2C0", "&#34;extent&#34;:[-10.2,35.8,4.4,44.1]"},
+			[]string{`value="170,-30,-170,0"`, `href="/?bbox=170%2C-30%2C-170%2C0&amp;class=crs_mismatch&amp;map=4.00%2F1.0%2F179.0"`, `href="/?map=4.00%2F1.0%2F179.0"`, "&#34;box&#34;:[170,-30,-170,0]", "/tiles/{z}/{x}/{y}.mvt?bbox=170%2C-30%2C-170%2C0", "&#34;about&#34;:&#34;/tiles.json?bbox=170%2C-30%2C-170%2C0&#34;"},
 			nil,
 		},
 		{

@@ -134,7 +134,7 @@ func (p *page) open(path string) {
 // js reads from the page; no test changes a page by it.
 func js[T any](p *page, expression string) T {
 	p.t.Helper()
-	value, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
+	value, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, func(e *runtime.EvaluateParams) { e.AwaitPromise = new(true) }))
 	if err != nil {
 		p.t.Fatalf("%s: %v", expression, err)
 	}
@@ -481,6 +481,44 @@ func TestAScriptInEveryFieldOfALetterNeverRuns(t *testing.T) {
 	for _, c := range p.complaints {
 		if strings.Contains(c, "Content Security Policy") || strings.Contains(c, "exception") {
 			t.Errorf("the browser complains: %s", c)
+		}
+	}
+}
+
+func TestThePagesAreAccessibleAndNothingIsCutOff(t *testing.T) {
+	axe, err := os.ReadFile("../../node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatalf("%v: npm ci brings it", err)
+	}
+	s := startServer(t, nil)
+	s.post("bowtie", bowtie)
+	id := s.settle("bowtie")["letter_id"]
+	s.post("cut", `{"type":"Point","coordinates":[1,`)
+	s.settle("cut")
+	s.waitOrder(s.order(map[string]any{"filter": map[string]any{"class": "invalid_geometry"}}, 202)["id"])
+	preview := s.order(map[string]any{"filter": map[string]any{"class": "malformed_payload"}, "dry_run": true}, 200)["id"]
+	paths := []string{
+		"/", "/?class=oom", "/?class=invalid_geometry&bbox=0,0,50,60", fmt.Sprintf("/?letter=%.0f", id), fmt.Sprintf("/letters/%.0f", id),
+		"/redrives", "/redrives/1", fmt.Sprintf("/redrives/%.0f", preview), "/letters/999",
+	}
+	for _, size := range [][2]int64{{1440, 900}, {1024, 768}, {390, 844}} {
+		for _, scheme := range []string{"light", "dark"} {
+			p := s.newPage(t, size[0], size[1])
+			tell(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+			})
+			for _, path := range paths {
+				p.open(path)
+				if over := js[float64](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+					t.Errorf("%s at %d px %s is %v px too wide", path, size[0], scheme, over)
+				}
+				js[bool](p, string(axe)+"; true")
+				for _, found := range js[[]string](p, `axe.run({resultTypes: ["violations"]}).then(r => r.violations
+					.filter(v => v.impact === "serious" || v.impact === "critical").map(v => v.id + ": " + v.nodes[0].html.slice(0, 200)))`) {
+					t.Errorf("%s at %d px %s: %s", path, size[0], scheme, found)
+				}
+				p.shot(strings.Trim(strings.NewReplacer("/", "-", "?", "-", "&", "-", "=", "-").Replace(path), "-") + "-" + scheme)
+			}
 		}
 	}
 }

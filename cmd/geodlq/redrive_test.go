@@ -267,3 +267,20 @@ func TestThePostedFeatureIsNormalisedSignedAndItsPropertiesAreAsSent(t *testing.
 		t.Errorf("posted under %v:\n%s\nwant\n%s", keys, bodies[0], want)
 	}
 }
+
+func TestAnUnknownEPSGEndsQuarantinedAfterExactlyTheCap(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	s.do("POST", "/v1/events", map[string]string{"Content-Type": "text/plain", "Content-Crs": "EPSG:9999", "Idempotency-Key": "k"}, []byte("POINT(13.4 52.5)"))
+	id := s.settle("k")["letter_id"]
+	for redrives := 1.0; redrives <= 5; redrives++ {
+		if got := s.statusOf(id); got != "pending" {
+			t.Fatalf("%s after %v redrives", got, redrives-1)
+		}
+		s.act(id, "redrive")
+		s.eventually("the redrive to fail", func() bool { return properties(s.letter(id))["redrives"] == redrives })
+	}
+	if p := properties(s.letter(id)); p["status"] != "quarantined" || p["attempts"] != 6.0 || p["src_crs"] != "EPSG:9999" {
+		t.Errorf("%v", p)
+	}
+}
