@@ -41,5 +41,10 @@ check: generate
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
+# Figures of the README, in a few minutes.
+bench: node_modules
+	@.ci/deps test
+	$(GO) test ./cmd/geodlq -run '^$$' -bench . -benchtime 1x -timeout 30m
+
 clean:
 	rm -rf .geodlq/bin geodlq node_modules

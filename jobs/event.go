@@ -1,7 +1,9 @@
 package jobs
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -73,6 +75,9 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[dlq.EventArgs]) e
 		return river.JobSnooze(storePause)
 	}
 	defer release()
+	if sum := sha256.Sum256(event.Body); !bytes.Equal(sum[:], event.SHA256) {
+		return w.corrupted(ctx, job, event)
+	}
 	state := readTryState(job.Metadata)
 	redrive := state.Redrive != nil
 	if event.State == dlq.EventDead {
@@ -91,6 +96,21 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[dlq.EventArgs]) e
 		outcome.Failure.OutcomeUnknown = outcome.Failure.OutcomeUnknown || (state.Unknown && tries > 1)
 	}
 	return w.report(ctx, job, event, outcome, redrive)
+}
+
+// corrupted ends an event whose stored bytes are no longer those that were
+// accepted: they are never processed.
+func (w *eventWorker) corrupted(ctx context.Context, job *river.Job[dlq.EventArgs], event *dlq.Event) error {
+	const text = "the stored bytes do not match their SHA-256"
+	w.logger.ErrorContext(ctx, text, "event_id", event.ID)
+	failure := &dlq.Failure{
+		Stage: dlq.StageEnvelope, Class: dlq.ClassUnknown, Error: text, Tries: 1,
+		Fingerprint: dlq.Fingerprint(dlq.StageEnvelope, dlq.ClassUnknown, event.Task, text),
+	}
+	if err := w.record(ctx, job, failure); err != nil {
+		return river.JobSnooze(storePause)
+	}
+	return river.JobCancel(&tryError{text})
 }
 
 // roomPause is how long a job waits for room before it lets others go first.

@@ -205,3 +205,24 @@ func TestManyLargeBodiesAreWorkedOnAFewAtATime(t *testing.T) {
 		}
 	}
 }
+
+func TestBytesThatChangedInTheDatabaseAreNeverProcessedOrGivenOut(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	s.stop()
+	url := s.env["DATABASE_URL"]
+	s = startCommand(t, "web", url, nil)
+	s.post("k", berlin)
+	s.exec("update events set body = convert_to(replace(convert_from(body, 'UTF8'), '13.4', '14.4'), 'UTF8')")
+	s = startCommand(t, "serve", url, nil)
+	id := s.settle("k")["letter_id"]
+	if p := properties(s.letter(id)); p["stage"] != "envelope" || !strings.Contains(p["error"].(string), "SHA-256") {
+		t.Errorf("%v", p)
+	}
+	if a := s.get(fmt.Sprintf("/v1/dead-letters/%.0f/payload", id)); a.status != 500 || strings.Contains(string(a.body), "14.4") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if n := s.count("select count(*) from features"); n != 0 {
+		t.Error("it was processed")
+	}
+}

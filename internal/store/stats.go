@@ -98,14 +98,14 @@ func groups(ctx context.Context, tx pgx.Tx, f dlq.Filter) ([]dlq.Group, error) {
 }
 
 // bucketSteps are the widths of a timeline's bars, in seconds.
-var bucketSteps = []int{60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 7 * 86400, 30 * 86400}
+var bucketSteps = []int{1, 5, 15, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 7 * 86400, 30 * 86400}
 
 // maxBuckets is how many bars a timeline has at most, but for the widest step.
 const maxBuckets = 72
 
 func timeline(ctx context.Context, tx pgx.Tx, f dlq.Filter, first, last *time.Time) (int, []dlq.Bucket, error) {
 	if first == nil || last == nil {
-		return bucketSteps[1], []dlq.Bucket{}, nil
+		return 300, []dlq.Bucket{}, nil
 	}
 	start, end := *first, *last
 	if f.Since != nil {
