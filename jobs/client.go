@@ -63,16 +63,15 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 		return nil, err
 	}
 	workers := river.NewWorkers()
+	stages := &pipeline.Pipeline{PostGIS: s, Sink: sink, CheckTimeout: c.JobTimeout() / 2, MaxDecoded: c.BodyMax}
 	river.AddWorker(workers, &eventWorker{
-		store: s,
-		pipeline: &pipeline.Pipeline{
-			PostGIS: s, Sink: sink, CheckTimeout: c.JobTimeout() / 2, MaxDecoded: c.BodyMax,
-		},
+		store: s, pipeline: stages,
 		retry: retryPolicy{base: c.RetryBase, max: c.RetryMax}, maxTries: c.MaxTries, logger: logger,
 		room: semaphore.NewWeighted(c.LargeMax), roomMax: c.LargeMax,
 	})
 	addUpkeep(workers, s, c, logger)
 	addFeeders(workers, s)
+	addExaminer(workers, s, stages)
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		// River logs error texts, which may hold coordinates: from warnings on it
 		// does not.

@@ -67,6 +67,7 @@ create table dead_letters (
     redrives        integer not null default 0,
     outcome_unknown boolean not null default false,
     context_lost    boolean not null default false,
+    context_sought  boolean not null default false, -- the stages were run again to find it
 
     -- No constraint on the geometry's validity: the queue holds exactly what the
     -- rest of the schema rejects.
@@ -106,6 +107,7 @@ create index dead_letters_open on dead_letters (failed_at desc, id desc)
     include (status, class, stage, located_by, first_failed_at)
     where status in ('pending', 'redriving', 'quarantined');
 create index dead_letters_facet on dead_letters (facet, failed_at, id) include (located_by);
+create index dead_letters_context_lost on dead_letters (id) where context_lost and not context_sought;
 create index dead_letters_resolved_at on dead_letters (resolved_at) where resolved_at is not null;
 create index dead_letters_group on dead_letters (fingerprint, failed_at desc);
 create index dead_letters_event_id on dead_letters (event_id) where event_id is not null;

@@ -134,6 +134,7 @@ begin
         stage = excluded.stage, class = excluded.class, error = excluded.error, stack = excluded.stack,
         http_status = excluded.http_status, fingerprint = excluded.fingerprint, tries = excluded.tries,
         outcome_unknown = excluded.outcome_unknown or d.outcome_unknown, context_lost = excluded.context_lost,
+        context_sought = false,
         geom_simplified = case when excluded.geom is null then d.geom_simplified else excluded.geom_simplified end,
         geom = coalesce(excluded.geom, d.geom), anchor = coalesce(excluded.anchor, d.anchor),
         located_by = case when excluded.anchor is null then d.located_by else excluded.located_by end,

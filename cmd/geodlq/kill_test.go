@@ -1,0 +1,140 @@
+package main
+
+import (
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// killed are settings under which a killed worker's jobs are soon taken up again.
+var killed = map[string]string{"GEODLQ_RESCUE_AFTER": "2s", "GEODLQ_SINK_TIMEOUT": "20s"}
+
+// hangingSink answers by status once release is closed; until then it hangs.
+func hangingSink(t *testing.T) (sink *testSink, release chan struct{}, status *atomic.Int32) {
+	sink = newTestSink(t)
+	release, status = make(chan struct{}), &atomic.Int32{}
+	status.Store(200)
+	sink.answers(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+			return
+		}
+		w.WriteHeader(int(status.Load()))
+	})
+	return sink, release, status
+}
+
+func TestAWorkerKilledOnItsLastTryCostsNoTryAndMakesNoLetter(t *testing.T) {
+	t.Parallel()
+	sink, release, _ := hangingSink(t)
+	s := startServer(t, nil)
+	s.stop()
+	s = startCommand(t, "web", s.env["DATABASE_URL"], nil)
+	env := map[string]string{"GEODLQ_SINK_URL": sink.URL, "GEODLQ_MAX_ATTEMPTS": "1"}
+	for name, value := range killed {
+		env[name] = value
+	}
+	s.post("k", berlin)
+	for kills := 1; kills <= 2; kills++ {
+		worker := s.startProcess("work", env)
+		s.eventually("the sink to be asked", func() bool { keys, _ := sink.taken(); return len(keys) == kills })
+		_ = worker.Process.Kill()
+		_ = worker.Wait()
+	}
+	close(release)
+	s.startProcess("work", env)
+	if got := s.settle("k"); got["state"] != "processed" || got["tries"] != 1.0 || got["attempts"] != 0.0 {
+		t.Errorf("%v", got)
+	}
+	if n := s.count("select count(*) from dead_letters"); n != 0 {
+		t.Errorf("%d letters", n)
+	}
+}
+
+func TestAWorkerKilledAfterItsSinkCommittedLeavesItProcessed(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	s.stop()
+	s = startCommand(t, "web", s.env["DATABASE_URL"], nil)
+	// The completion of the job is held up, so that the kill falls between the sink's
+	// commit and River's report.
+	s.exec(`create function hold() returns trigger language plpgsql as $$ begin
+		if new.state = 'completed' and new.kind = 'process_event' and exists (select from holding) then perform pg_sleep(30); end if; return new; end $$`)
+	s.exec("create table holding ()")
+	s.exec("alter table holding add column x int")
+	s.exec("insert into holding values (1)")
+	s.exec("create trigger hold before update on river_job for each row execute function hold()")
+	worker := s.startProcess("work", killed)
+	s.post("k", berlin)
+	s.eventually("the sink to commit", func() bool { return s.count("select count(*) from features") == 1 })
+	s.eventually("the report to be under way", func() bool {
+		return s.count("select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()") > 0
+	})
+	_ = worker.Process.Kill()
+	_ = worker.Wait()
+	s.exec("select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()")
+	s.exec("delete from holding")
+	if n := s.count("select count(*) from river_job where kind = 'process_event' and state = 'running'"); n != 1 {
+		t.Fatalf("%d jobs are running, so this proves nothing", n)
+	}
+	s.startProcess("work", killed)
+	s.eventually("the job to be reported", func() bool {
+		return s.count("select count(*) from river_job where kind = 'process_event' and state = 'completed'") == 1
+	})
+	if got := s.settle("k"); got["state"] != "processed" {
+		t.Errorf("%v", got)
+	}
+	if s.count("select count(*) from features") != 1 || s.count("select count(*) from dead_letters") != 0 {
+		t.Error("it was processed twice, or made a letter")
+	}
+}
+
+func TestALostContextIsFoundAgainInTheBytes(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	s.stop()
+	url := s.env["DATABASE_URL"]
+	s = startCommand(t, "web", url, nil)
+	s.post("bad", bowtie)
+	s.post("good", berlin)
+	for _, key := range []string{"bad", "good"} {
+		if _, err := s.riverAPI().JobCancel(t.Context(), s.jobOf(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := s.wantOneLostLetter("bad")
+	if lost["located_by"] != "none" {
+		t.Errorf("%v", lost)
+	}
+	s = startCommand(t, "serve", url, nil)
+	bad, good := s.settle("bad")["letter_id"], s.settle("good")["letter_id"]
+	s.eventually("the letters to be examined", func() bool {
+		return s.count("select count(*) from dead_letters where context_sought") == 2
+	})
+	if p := properties(s.letter(bad)); p["stage"] != "validate" || p["class"] != "invalid_geometry" || p["context_lost"] != false || p["located_by"] != "geometry" || p["invalid_at"] == nil {
+		t.Errorf("%v", p)
+	}
+	if p := properties(s.letter(good)); p["stage"] != "downstream" || p["context_lost"] != true || p["located_by"] != "geometry" {
+		t.Errorf("%v", p)
+	}
+	if n := s.count("select count(*) from features"); n != 0 {
+		t.Error("an examination wrote to the sink")
+	}
+}
+
+func TestAJobThatRunsIntoItsTimeoutIsATry(t *testing.T) {
+	t.Parallel()
+	sink, release, _ := hangingSink(t)
+	defer close(release)
+	s := startServer(t, map[string]string{
+		"GEODLQ_SINK_URL": sink.URL, "GEODLQ_SINK_TIMEOUT": "60s", "GEODLQ_RESCUE_AFTER": "2s", "GEODLQ_MAX_ATTEMPTS": "2",
+	})
+	began := time.Now()
+	s.post("k", berlin)
+	p := properties(s.letter(s.settle("k")["letter_id"]))
+	if p["class"] != "upstream_timeout" || p["tries"] != 2.0 || p["outcome_unknown"] != true || time.Since(began) < 3*time.Second {
+		t.Errorf("after %s: %v", time.Since(began), p)
+	}
+}
