@@ -160,6 +160,22 @@ func TestACaptureThatFailsIsMadeUpForByTheSweeper(t *testing.T) {
 	if got := s.get("/v1/events/poison").json(t); got["state"] != "accepted" || got["letter_id"] != nil {
 		t.Errorf("%v", got)
 	}
+	// The sweeper makes up for others meanwhile.
+	s.post("missed", bowtie)
+	s.settle("missed")
+	s.exec(`do $$ begin
+		set local session_replication_role = replica;
+		delete from dead_letters where work_key = 'missed';
+		update events set state = 'accepted', received_at = received_at - interval '1 minute' where work_key = 'missed';
+	end $$`)
+	s.exec("update events set received_at = received_at - interval '1 minute' where work_key = 'poison'")
+	s.exec("update river_job set finalized_at = finalized_at - interval '1 minute' where state = 'cancelled'")
+	s.eventually("the sweeper to make up for what was missed", func() bool {
+		return s.count("select count(*) from dead_letters where work_key = 'missed'") == 1
+	})
+	if got := s.get("/v1/events/poison").json(t); got["state"] != "accepted" {
+		t.Errorf("%v", got)
+	}
 	s.exec("drop trigger poison on dead_letters")
 	p := properties(s.letter(s.settle("poison")["letter_id"]))
 	if p["stage"] != "validate" || p["context_lost"] != false {
@@ -236,5 +252,36 @@ func TestAShutdownHandsBackWhatRunsAndCostsNoTry(t *testing.T) {
 	}
 	if n := s.count("select count(*) from dead_letters"); n != 0 {
 		t.Error("a shutdown made a letter")
+	}
+}
+
+func TestTheFenceHoldsOnBothSides(t *testing.T) {
+	t.Parallel()
+	sink := newTestSink(t)
+	hang := make(chan struct{})
+	sink.answers(func(http.ResponseWriter, *http.Request) { <-hang })
+	s := startServer(t, map[string]string{"GEODLQ_SINK_URL": sink.URL, "GEODLQ_SINK_TIMEOUT": "30s"})
+	end := func(key string) {
+		s.exec("update river_job set state = 'discarded', finalized_at = now() where id = $1", s.jobOf(key))
+	}
+	// Dead while its sink is still being asked: the answer comes too late.
+	s.post("dead", berlin)
+	s.eventually("the sink to be asked", func() bool { keys, _ := sink.taken(); return len(keys) == 1 })
+	end("dead")
+	id := s.settle("dead")["letter_id"]
+	close(hang)
+	// Processed, and its job ended otherwise later: no letter.
+	s.post("processed", berlin)
+	s.settle("processed")
+	end("processed")
+	time.Sleep(300 * time.Millisecond)
+	if got := s.settle("dead"); got["state"] != "dead" || s.statusOf(id) != "pending" {
+		t.Errorf("a dead event: %v, its letter %s", got, s.statusOf(id))
+	}
+	if got := s.settle("processed"); got["state"] != "processed" || got["letter_id"] != nil {
+		t.Errorf("a processed event: %v", got)
+	}
+	if n := s.count("select count(*) from dead_letters"); n != 1 {
+		t.Errorf("%d letters", n)
 	}
 }
