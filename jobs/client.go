@@ -33,6 +33,9 @@ type Config struct {
 	LargeMax     int64         // bytes of all large bodies that are worked on at once
 	StopTimeout  time.Duration // for running jobs at a shutdown; then they are handed back
 
+	// Isolate runs an event whose workers keep vanishing; nil: it runs like others.
+	Isolate Isolate
+
 	SinkURL     string // empty: the features table
 	SinkSecret  string
 	SinkTimeout time.Duration
@@ -63,11 +66,12 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 		return nil, err
 	}
 	workers := river.NewWorkers()
-	stages := &pipeline.Pipeline{PostGIS: s, Sink: sink, CheckTimeout: c.JobTimeout() / 2, MaxDecoded: c.BodyMax}
+	stages := newStages(s, sink, c)
 	river.AddWorker(workers, &eventWorker{
 		store: s, pipeline: stages,
 		retry: retryPolicy{base: c.RetryBase, max: c.RetryMax}, maxTries: c.MaxTries, logger: logger,
 		room: semaphore.NewWeighted(c.LargeMax), roomMax: c.LargeMax,
+		isolate: c.Isolate, alone: semaphore.NewWeighted(1),
 	})
 	addUpkeep(workers, s, c, logger)
 	addFeeders(workers, s)
@@ -94,6 +98,10 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 		return nil, fmt.Errorf("river: %w", err)
 	}
 	return &Client{client}, nil
+}
+
+func newStages(s *store.Store, sink pipeline.Sink, c Config) *pipeline.Pipeline {
+	return &pipeline.Pipeline{PostGIS: s, Sink: sink, CheckTimeout: c.JobTimeout() / 2, MaxDecoded: c.BodyMax}
 }
 
 // Start begins to work jobs, in the background.

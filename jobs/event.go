@@ -28,6 +28,8 @@ type eventWorker struct {
 	maxTries int
 	room     *semaphore.Weighted // for large bodies, in bytes
 	roomMax  int64
+	isolate  Isolate             // nil: there is no way to
+	alone    *semaphore.Weighted // one at a time
 	logger   *slog.Logger
 }
 
@@ -66,6 +68,18 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[dlq.EventArgs]) e
 		return river.JobSnooze(storePause) // no try: nothing was tried
 	case event.JobID != job.ID, event.State == dlq.EventProcessed, event.State == dlq.EventSplit:
 		return nil // ended, or another job's by now
+	}
+	if w.mustRunAlone(job) && event.State != dlq.EventDead {
+		state := readTryState(job.Metadata)
+		outcome, err := w.runAlone(ctx, event, state.Tries+1)
+		if ctx.Err() != nil && handedBack(ctx) {
+			return &handBackError{ctx.Err()}
+		}
+		if err != nil {
+			w.logger.WarnContext(ctx, "event not run alone; waiting", "job_id", job.ID, "error", err)
+			return river.JobSnooze(storePause)
+		}
+		return w.report(ctx, job, event, outcome, state.Redrive != nil)
 	}
 	release, err := w.readLarge(ctx, event)
 	if err != nil {
@@ -175,12 +189,7 @@ func (w *eventWorker) report(ctx context.Context, job *river.Job[dlq.EventArgs],
 }
 
 func (w *eventWorker) split(ctx context.Context, event *dlq.Event, outcome pipeline.Outcome) error {
-	var err error
-	if len(outcome.Children) == 0 {
-		err = w.store.Complete(ctx, event, 1, nil)
-	} else {
-		err = w.store.Split(ctx, event, 1, outcome.Children, outcome.InheritedCRS)
-	}
+	err := splitEvent(ctx, w.store, event, outcome)
 	switch {
 	case err == nil, errors.Is(err, dlq.ErrSuperseded):
 		return nil

@@ -113,14 +113,14 @@ begin
 
     insert into dead_letters as d (
         work_key, kind, event_id, task, source,
-        stage, class, error, stack, http_status, fingerprint, tries, outcome_unknown, context_lost,
+        stage, class, error, stack, http_status, exit_code, fingerprint, tries, outcome_unknown, context_lost,
         geom, geom_simplified, anchor, located_by, src_crs, geom_hash, invalid_at,
         payload_json, media_type, size, sha256, first_failed_at, failed_at)
     values (
         e.work_key, 'event', e.id, e.task, e.source,
         coalesce(output->>'stage', 'downstream'), coalesce(output->>'class', 'unknown'),
         left(coalesce(output->>'error', fallback), 2000), left(coalesce(output->>'stack', ''), 8000),
-        (output->>'http_status')::integer,
+        (output->>'http_status')::integer, (output->>'exit_code')::bigint,
         coalesce(output->>'fingerprint', 'context-lost'),
         coalesce((output->>'tries')::integer, 1),
         coalesce((output->>'outcome_unknown')::boolean, false), lost,
@@ -132,7 +132,7 @@ begin
     on conflict (work_key) do update set
         kind = 'event', event_id = excluded.event_id,
         stage = excluded.stage, class = excluded.class, error = excluded.error, stack = excluded.stack,
-        http_status = excluded.http_status, fingerprint = excluded.fingerprint, tries = excluded.tries,
+        http_status = excluded.http_status, exit_code = excluded.exit_code, fingerprint = excluded.fingerprint, tries = excluded.tries,
         outcome_unknown = excluded.outcome_unknown or d.outcome_unknown, context_lost = excluded.context_lost,
         context_sought = false,
         geom_simplified = case when excluded.geom is null then d.geom_simplified else excluded.geom_simplified end,

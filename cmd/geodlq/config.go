@@ -31,7 +31,19 @@ type config struct {
 	mapStyle       string
 	logLevel       string
 
-	explicit map[string]bool // the variables that were set, by name
+	explicit map[string]bool       // the variables that were set, by name
+	values   map[string]flag.Value // all of them, by name
+}
+
+// environment is the configuration as variables, for a process of our own.
+func (c config) environment(databaseURL string) []string {
+	all := []string{"DATABASE_URL=" + databaseURL}
+	for name, value := range c.values {
+		if name != "DATABASE_URL" {
+			all = append(all, name+"="+value.String())
+		}
+	}
+	return all
 }
 
 // bind declares every setting once: its flag, its variable, its default.
@@ -43,7 +55,7 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 		undoWindow:   duration(10 * time.Second),
 		dedupeWindow: duration(24 * time.Hour), keyRetention: duration(30 * 24 * time.Hour),
 		bodyMax: 32 << 20, inFlightMax: 128 << 20, workers: 64, logLevel: "info",
-		explicit: map[string]bool{},
+		explicit: map[string]bool{}, values: map[string]flag.Value{},
 	}
 	b := binder{flags: flags, getenv: getenv, config: c}
 	b.text(&c.databaseURL, "DATABASE_URL", "PostgreSQL to use; empty: a private PostGIS cluster under the data directory")
@@ -102,6 +114,7 @@ func flagName(variable string) string {
 }
 
 func (b *binder) value(v flag.Value, variable, help string) {
+	b.config.values[variable] = v
 	b.flags.Var(noted{v, b.config, variable}, flagName(variable), help+" ("+variable+")")
 	if text := b.getenv(variable); text != "" {
 		b.config.explicit[variable] = true

@@ -25,6 +25,7 @@ type database struct {
 	store   *pgxpool.Pool
 	river   *pgxpool.Pool
 	cluster *localpg.Cluster // nil with DATABASE_URL
+	url     string
 }
 
 // openDatabase connects and brings the schema up if it is behind. It refuses a
@@ -52,6 +53,7 @@ func connect(ctx context.Context, c config, logger *slog.Logger) (*database, err
 		}
 		url = db.cluster.URL()
 	}
+	db.url = url
 	if db.store, err = store.Connect(ctx, url, storeConns); err == nil {
 		err = db.store.Ping(ctx)
 	}

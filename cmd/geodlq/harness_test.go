@@ -11,8 +11,10 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,13 +30,41 @@ const commandVariable = "GEODLQ_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
 	if command := os.Getenv(commandVariable); command != "" {
-		if err := run(context.Background(), []string{command}, os.Getenv, os.Stdout, os.Stderr); err != nil {
+		args := []string{command}
+		if len(os.Args) > 1 && os.Args[1] == runEvent.name {
+			args = os.Args[1:] // started by a worker that is this binary too
+		}
+		limitAddresses()
+		if err := run(context.Background(), args, os.Getenv, os.Stdout, os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
 	os.Exit(pgtest.Main(m))
+}
+
+// memoryVariable bounds what a process may take beyond what it has at its start, in
+// bytes: over it, it dies as for lack of memory.
+const memoryVariable = "GEODLQ_TEST_MEMORY"
+
+func limitAddresses() {
+	more, err := strconv.ParseUint(os.Getenv(memoryVariable), 10, 64)
+	if err != nil {
+		return
+	}
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		panic(err)
+	}
+	var pages uint64
+	if _, err := fmt.Sscan(string(statm), &pages); err != nil {
+		panic(err)
+	}
+	limit := pages*uint64(os.Getpagesize()) + more
+	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
+		panic(err)
+	}
 }
 
 // startProcess runs a command in a process of its own, on the server's database.

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -136,5 +139,46 @@ func TestAJobThatRunsIntoItsTimeoutIsATry(t *testing.T) {
 	p := properties(s.letter(s.settle("k")["letter_id"]))
 	if p["class"] != "upstream_timeout" || p["tries"] != 2.0 || p["outcome_unknown"] != true || time.Since(began) < 3*time.Second {
 		t.Errorf("after %s: %v", time.Since(began), p)
+	}
+}
+
+func TestABodyThatKillsItsProcessIsOneLetterAndTakesNobodyAlong(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	s.stop()
+	s = startCommand(t, "web", s.env["DATABASE_URL"], map[string]string{"GEODLQ_BODY_MAX": "32MiB", "GEODLQ_IN_FLIGHT_MAX": "128MiB"})
+	for i := range 200 {
+		s.post(fmt.Sprintf("healthy-%03d", i), berlin)
+	}
+	positions := strings.TrimSuffix(strings.Repeat("[1.5,2.5],", 3_200_000), ",")
+	if a := s.post("killer", `{"type":"MultiPoint","coordinates":[`+positions+`]}`); a.status != 202 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	// As it stands after its worker has vanished twice. One neighbour was there too.
+	for _, key := range []string{"killer", "healthy-007"} {
+		s.exec(`update river_job set attempt = 2, errors = array_fill(
+			'{"at": "2026-01-01T00:00:00Z", "attempt": 1, "error": "Stuck job rescued by JobRescuer", "trace": ""}'::jsonb, array[2]) where id = $1`, s.jobOf(key))
+	}
+	worker := s.startProcess("work", map[string]string{
+		memoryVariable: "400000000", "GEODLQ_SINK_TIMEOUT": "30s", "GEODLQ_WORKERS": "4", "GOMEMLIMIT": "off", "MALLOC_ARENA_MAX": "1", "GOGC": "400",
+	})
+	event := s.settle("killer")
+	if event["state"] != "dead" {
+		t.Fatalf("%v", event)
+	}
+	p := properties(s.letter(event["letter_id"]))
+	if p["class"] != "oom" || p["exit_code"] == nil || !strings.Contains(p["error"].(string), "MB of memory") {
+		t.Errorf("%v", p)
+	}
+	for i := range 200 {
+		if got := s.settle(fmt.Sprintf("healthy-%03d", i)); got["state"] != "processed" {
+			t.Errorf("%v", got)
+		}
+	}
+	if n := s.count("select count(*) from dead_letters"); n != 1 {
+		t.Errorf("%d letters", n)
+	}
+	if err := worker.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the worker is gone: %v", err)
 	}
 }

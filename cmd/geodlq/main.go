@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -63,7 +64,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		usage(stdout)
 		return nil
 	}
-	for _, c := range commands {
+	for _, c := range append(slices.Clone(commands), runEvent) {
 		if c.name != args[0] {
 			continue
 		}

@@ -54,7 +54,9 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 	defer db.watch(ctx, p.config, logger)()
 	s := store.New(db.store, p.config.rules())
 	if withJobs {
-		client, err := jobs.New(db.river, s, p.config.jobs(), logger)
+		config := p.config.jobs()
+		config.Isolate = p.config.isolate(db.url)
+		client, err := jobs.New(db.river, s, config, logger)
 		if err != nil {
 			return err
 		}

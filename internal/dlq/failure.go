@@ -19,6 +19,7 @@ type Failure struct {
 	Error          string      `json:"error"`
 	Stack          string      `json:"stack,omitempty"`
 	HTTPStatus     *int        `json:"http_status,omitempty"`
+	ExitCode       *int        `json:"exit_code,omitempty"` // of a process that died over it
 	Fingerprint    string      `json:"fingerprint"`
 	Tries          int         `json:"tries"`
 	OutcomeUnknown bool        `json:"outcome_unknown,omitempty"` // the sink may have taken it
