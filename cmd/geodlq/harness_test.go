@@ -62,6 +62,11 @@ func limitAddresses() {
 		panic(err)
 	}
 	limit := pages*uint64(os.Getpagesize()) + more
+	var inherited syscall.Rlimit // a child of a limited process can't have more
+	if err := syscall.Getrlimit(syscall.RLIMIT_AS, &inherited); err != nil {
+		panic(err)
+	}
+	limit = min(limit, inherited.Max)
 	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
 		panic(err)
 	}
