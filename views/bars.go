@@ -190,12 +190,32 @@ func countOf(counts []dlq.Count, name string) dlq.Count {
 
 func selected[T comparable](list []T, value T) bool { return slices.Contains(list, value) }
 
-// causes says how many groups there are; Stats tells no more than twenty.
-func causes(groups []dlq.Group) string {
-	if len(groups) >= 20 {
-		return "the largest " + number(len(groups))
+// causes says how many groups there are, of which the largest are shown.
+func causes(shown []dlq.Group, all int) string {
+	if all > len(shown) {
+		return "the largest of " + number(all)
 	}
-	return count(len(groups), "cause", "causes")
+	return count(len(shown), "cause", "causes")
+}
+
+// groupBar is a cause's bar beside the largest.
+func groupBar(p TriagePage, g dlq.Group) bar {
+	b := bar{Class: g.Class, Count: g.Count, Located: g.Located}
+	for _, other := range p.groups() {
+		b.Max = max(b.Max, other.Count)
+	}
+	return b
+}
+
+func groupUnplaced(g dlq.Group) string {
+	switch n := g.Count - g.Located; n {
+	case 0:
+		return ""
+	case g.Count:
+		return " · no place"
+	default:
+		return " · " + number(n) + " no place"
+	}
 }
 
 func groupTitle(g dlq.Group) string {

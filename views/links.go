@@ -155,3 +155,9 @@ func fieldsWithout(f dlq.Filter, names ...string) []field {
 	}
 	return fields
 }
+
+// withoutLocated is f for letters with and without a place.
+func withoutLocated(f dlq.Filter) dlq.Filter {
+	f.Located = nil
+	return f
+}

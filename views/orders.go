@@ -191,12 +191,12 @@ func left(r dlq.Redrive, now time.Time) string {
 }
 
 // asked is what an order's set was selected by, in words.
-func asked(r dlq.Redrive, now time.Time) string {
+func asked(r dlq.Redrive, groups []dlq.Group, now time.Time) string {
 	if r.Ticked {
 		return count(r.Matched, "ticked letter", "ticked letters")
 	}
 	var parts []string
-	for _, c := range chips(r.Filter, nil, now) {
+	for _, c := range chips(r.Filter, groups, now) {
 		parts = append(parts, c.Name+" "+c.Value)
 	}
 	if len(parts) == 0 {
@@ -263,3 +263,8 @@ func progressText(r dlq.Redrive) string {
 
 // clock is a time of today for people.
 func clock(t time.Time) string { return t.UTC().Format("15:04 UTC") }
+
+// expired: a preview that can't be started any more, since the queue has moved on.
+func (p RedrivePage) expired() bool {
+	return p.Redrive.State == dlq.RedrivePreview && p.Now.Sub(p.Redrive.CreatedAt) > previewKept
+}

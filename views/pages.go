@@ -76,6 +76,7 @@ type RedrivePage struct {
 	Next      string               // path of the next page of items, "" on the last
 	First     string               // path of the first page when this is not it, else ""
 	State     dlq.RedriveItemState // of the items listed, "" for all
+	Groups    []dlq.Group          // what the groups of its filter are called
 	Extent    *dlq.Box             // of the letters that have a place, nil if none has
 	Now       time.Time
 	Notice    string // what a form just did, or why it could not

@@ -85,7 +85,7 @@ func (p LetterPage) mapState() mapState { return mapState{Style: p.MapStyle, Ope
 func (p RedrivePage) mapState() mapState {
 	return mapState{
 		Items: RedriveURL(p.Redrive.ID) + "/tiles/{z}/{x}/{y}.mvt", Style: p.MapStyle, Box: corners(p.Redrive.Filter.BBox), Extent: corners(p.Extent),
-		Running: p.Redrive.State == dlq.RedriveRunning,
+		Running: p.Redrive.State == dlq.RedriveRunning || p.Redrive.Counts.Running > 0,
 	}
 }
 

@@ -59,6 +59,11 @@ func (s *Server) serveRedrive(c echo.Context, status int, id int64, problem stri
 	page := views.RedrivePage{
 		Redrive: *redrive, State: state, Now: time.Now(), Notice: problem, NoticeBad: problem != "", MapStyle: s.config.MapStyle,
 	}
+	if len(redrive.Filter.Groups) > 0 {
+		if page.Groups, err = s.store.GroupTitles(ctx, redrive.Filter.Groups); err != nil {
+			return err
+		}
+	}
 	if page.Items, err = s.store.RedriveItems(ctx, id, state, after, itemRows+1); err != nil {
 		return err
 	}
@@ -142,7 +147,7 @@ func (s *Server) formControl(c echo.Context) error {
 	if err := parseForm(c); err != nil {
 		return err
 	}
-	_, err = s.desk.Control(c.Request().Context(), id, c.Param("verb"), c.FormValue("reason"))
+	_, err = s.desk.Control(c.Request().Context(), id, c.Param("verb"), actorOf(true), c.FormValue("reason"))
 	if errors.Is(err, dlq.ErrConflict) {
 		p := s.problemOf(err)
 		return s.serveRedrive(c, p.Status, id, p.Detail)

@@ -181,7 +181,7 @@ func (s *Server) postRedrive(c echo.Context) error {
 	if body.DryRun {
 		return answerJSON(c, http.StatusOK, mediaJSON, redriveOf(redrive))
 	}
-	if redrive, err = s.desk.Control(ctx, redrive.ID, "start", ""); err != nil {
+	if redrive, err = s.desk.Control(ctx, redrive.ID, "start", order.Actor, ""); err != nil {
 		return err
 	}
 	return answerJSON(c, http.StatusAccepted, mediaJSON, redriveOf(redrive))
@@ -276,7 +276,7 @@ func (s *Server) postControl(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	redrive, err := s.desk.Control(c.Request().Context(), id, c.Param("verb"), "")
+	redrive, err := s.desk.Control(c.Request().Context(), id, c.Param("verb"), actorOf(false), "")
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"image/color"
+	"image/png"
 	"math"
 	"net/url"
 	"os"
@@ -168,8 +171,8 @@ func (p *page) shot(name string) {
 	if dir == "" {
 		return
 	}
-	if png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot()); err == nil {
-		_ = os.WriteFile(dir+"/"+strings.ReplaceAll(p.t.Name(), "/", "-")+"-"+name+".png", png, 0o644)
+	if shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot()); err == nil {
+		_ = os.WriteFile(dir+"/"+strings.ReplaceAll(p.t.Name(), "/", "-")+"-"+name+".png", shot, 0o644)
 	}
 }
 
@@ -179,9 +182,13 @@ type point struct{ X, Y float64 }
 // as a person would.
 func (p *page) middle(selector string) point {
 	p.t.Helper()
-	p.until(selector+" to be there", func() bool { return p.has(selector) })
-	return js[point](p, fmt.Sprintf(`(e => { e.scrollIntoView({block: "center", behavior: "instant"});
-		const r = e.getBoundingClientRect(); return {X: r.x + r.width / 2, Y: r.y + r.height / 2} })(document.querySelector(%q))`, selector))
+	var at *point
+	p.until(selector+" to be there", func() bool {
+		at = js[*point](p, fmt.Sprintf(`(e => { if (!e) return null; e.scrollIntoView({block: "center", behavior: "instant"});
+			const r = e.getBoundingClientRect(); return {X: r.x + r.width / 2, Y: r.y + r.height / 2} })(document.querySelector(%q))`, selector))
+		return at != nil
+	})
+	return *at
 }
 
 func (p *page) mouse(kind input.DispatchMouseEventType, x, y float64, modifiers int64) {
@@ -198,6 +205,20 @@ func (p *page) mouse(kind input.DispatchMouseEventType, x, y float64, modifiers 
 func (p *page) hover(x, y float64) {
 	p.t.Helper()
 	tell(p, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: x, Y: y})
+}
+
+// color is what a point of the page looks like.
+func (p *page) color(x, y float64) color.Color {
+	p.t.Helper()
+	shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	picture, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return picture.At(int(x), int(y))
 }
 
 // click presses the middle of what the selector finds, with the pointer.
@@ -442,6 +463,7 @@ func TestThePagesWorkWithoutJavaScript(t *testing.T) {
 	tell(p, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	p.open("/")
 	p.click(`#filters a[href*="class=upstream_error"]`)
+	p.until("the class to be in the URL", func() bool { return p.query().Get("class") == "upstream_error" && p.has("#all .primary") })
 	p.click(`#all button[value="redrive"]`)
 	p.click(`form[action$="/start"] button`)
 	s.eventually("all to be replayed", func() bool { return s.count("select count(*) from dead_letters where status = 'replayed'") == 6 })
@@ -521,4 +543,59 @@ func TestThePagesAreAccessibleAndNothingIsCutOff(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestTicksGoAlongFromPageToPage(t *testing.T) {
+	s := startServer(t, nil)
+	s.spread(120)
+	s.exec("update dead_letters set status = 'pending'")
+	p := s.newPage(t, 1440, 900)
+	p.open("/")
+	p.click("#rows .row:nth-child(2) .tick input")
+	at := p.middle("#rows .row:nth-child(5) .tick input")
+	p.mouse(input.DispatchMouseEventTypeMousePressed, at.X, at.Y, shift)
+	p.mouse(input.DispatchMouseEventTypeMouseReleased, at.X, at.Y, shift)
+	p.until("a range to be ticked", func() bool { return strings.Contains(p.text("#ticked"), "4 ticked") })
+	p.click(`#rows .pager a[rel="next"]`)
+	p.until("the older letters", func() bool { return p.query().Get("after") != "" && p.has("#rows .row") })
+	p.click("#rows .row:nth-child(1) .tick input")
+	p.until("five to be ticked", func() bool { return strings.Contains(p.text("#ticked"), "5 ticked") })
+	p.click(`#ticked button[value="quarantine"]`)
+	p.click(`form[action$="/start"] button`)
+	s.eventually("all five to be quarantined", func() bool { return s.count("select count(*) from dead_letters where status = 'quarantined'") == 5 })
+	p.clean()
+}
+
+func TestABoxMayEndOutsideTheMap(t *testing.T) {
+	s := startServer(t, nil)
+	s.report(map[string]any{"work_key": "k", "geometry": map[string]any{"type": "Point", "coordinates": []float64{0, 0}}}, "")
+	p := s.newPage(t, 1440, 900)
+	p.open("/?map=3/0/0")
+	p.mapReady()
+	x, y := p.pixel(-10, 10)
+	p.press("b")
+	p.drag(x, y, 1400, y+200, 0)
+	p.until("the box to be in the URL", func() bool { return p.query().Get("bbox") != "" })
+	if p.has(`[data-do="box"][aria-pressed="true"]`) {
+		t.Error("the tool is stuck")
+	}
+	p.clean()
+}
+
+func TestTheMapFollowsWhatIsDoneToALetter(t *testing.T) {
+	s := startServer(t, nil)
+	s.report(map[string]any{"work_key": "k", "geometry": map[string]any{"type": "Point", "coordinates": []float64{0, 0}}}, "")
+	p := s.newPage(t, 1440, 900)
+	p.open("/?status=pending&map=12/0/0")
+	p.mapReady()
+	x, y := p.pixel(0, 0)
+	var sign color.Color
+	p.until("the letter to be drawn", func() bool { sign = p.color(x, y); return sign != p.color(x+60, y+60) })
+	at := p.middle("#rows .row")
+	p.hover(at.X, at.Y)
+	p.click(`#rows .row .do button[value="quarantine"]`)
+	p.until("the list to follow", func() bool { return !p.has("#rows .row") })
+	p.hover(10, 10)
+	p.until("the letter to be gone from the map", func() bool { return p.color(x, y) != sign })
+	p.clean()
 }

@@ -74,7 +74,7 @@ func (p *process) runOrder(ctx context.Context, action dlq.Action) (err error) {
 	if p.order.dryRun || order.Eligible == 0 {
 		return nil
 	}
-	if _, err := desk.Control(ctx, order.ID, "start", ""); err != nil {
+	if _, err := desk.Control(ctx, order.ID, "start", "cli", ""); err != nil {
 		return err
 	}
 	if !p.order.wait {

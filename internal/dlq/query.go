@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // FilterNames are the parameters of a filter in a query string.
@@ -141,13 +142,30 @@ func (p *filterParser) time(name string) *time.Time {
 		t = t.UTC()
 		return &t
 	}
+	if t, ok := lastTime(text, p.now); ok {
+		return &t
+	}
 	ago, err := parseAgo(text)
 	if err != nil {
-		p.fail(name, "%.60q is neither a time as in RFC 3339 (2026-01-31T03:00:00Z) nor how long ago (90m, 24h, 7d)", text)
+		p.fail(name, "%.60q is neither a time (2026-01-31T03:00:00Z as in RFC 3339, or 03:00 in UTC) nor how long ago (90m, 24h, 7d)", text)
 		return nil
 	}
 	t := p.now.Add(-ago).UTC().Truncate(time.Minute)
 	return &t
+}
+
+// lastTime reads a time of day, in UTC: the last time that it was.
+func lastTime(text string, now time.Time) (time.Time, bool) {
+	clock, err := time.Parse("15:04", text)
+	if err != nil {
+		return time.Time{}, false
+	}
+	y, m, d := now.UTC().Date()
+	t := time.Date(y, m, d, clock.Hour(), clock.Minute(), 0, 0, time.UTC)
+	if t.After(now) {
+		t = t.AddDate(0, 0, -1)
+	}
+	return t, true
 }
 
 func parseAgo(text string) (time.Duration, error) {
@@ -180,7 +198,7 @@ func (p *filterParser) box(name string) *Box {
 
 // ParseBox reads west,south,east,north in degrees.
 func ParseBox(text string) (*Box, error) {
-	parts := strings.Split(text, ",")
+	parts := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 	if len(parts) != 4 {
 		return nil, fmt.Errorf("wants west,south,east,north in degrees")
 	}

@@ -25,6 +25,15 @@ func TestFilterReadsBackWhatItWrote(t *testing.T) {
 	if !reflect.DeepEqual(f, again) {
 		t.Errorf("read back %+v\nwant %+v", again, f)
 	}
+	v, _ = url.ParseQuery("bbox=1+2,3++4&since=03:00&until=13:00")
+	if f, err := ParseFilter(v, now); err == nil || f.BBox == nil || *f.BBox != (Box{1, 2, 3, 4}) {
+		t.Errorf("%+v, %v: 13:00 was yesterday, and so before 03:00", f, err)
+	}
+	v, _ = url.ParseQuery("since=03:00")
+	if f, err := ParseFilter(v, now); err != nil || !f.Since.Equal(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)) {
+		t.Errorf("%+v, %v", f, err)
+	}
+	v, _ = url.ParseQuery(f.Values().Encode())
 	for _, name := range FilterNames {
 		if !v.Has(name) {
 			t.Errorf("the test leaves %s out", name)

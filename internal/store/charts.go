@@ -262,6 +262,26 @@ func titles(ctx context.Context, tx pgx.Tx, groups []dlq.Group) error {
 	return nil
 }
 
+// GroupTitles tells what groups are called; one without letters is left out.
+func (s *Store) GroupTitles(ctx context.Context, groups []string) ([]dlq.Group, error) {
+	rows, _ := s.pool.Query(ctx, `select g as group, l.error as title, l.class, l.stage from unnest($1::text[]) g
+		join lateral (select error, class, stage from dead_letters d where d.fingerprint = g order by d.failed_at desc limit 1) l on true`, groups)
+	type named struct {
+		Group, Title string
+		Class        dlq.Class
+		Stage        dlq.Stage
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[named])
+	if err != nil {
+		return nil, fmt.Errorf("titles of groups: %w", err)
+	}
+	out := make([]dlq.Group, len(found))
+	for i, g := range found {
+		out[i] = dlq.Group{Group: g.Group, Title: dlq.GroupTitle(g.Title), Class: g.Class, Stage: g.Stage}
+	}
+	return out, nil
+}
+
 func failedBetween(ctx context.Context, tx pgx.Tx, f dlq.Filter) (first, last *time.Time, err error) {
 	cond, args := where(f)
 	err = tx.QueryRow(ctx, "select min(d.failed_at), max(d.failed_at) from dead_letters d where "+cond, args).Scan(&first, &last)

@@ -70,12 +70,28 @@ func (s *Store) Forget(ctx context.Context, retention time.Duration) (int64, err
 	if _, err := s.pool.Exec(ctx, "delete from reports where received_at < now() - $1::interval", retention); err != nil {
 		return total, fmt.Errorf("forget reports: %w", err)
 	}
+	if err := s.forgetPreviews(ctx); err != nil {
+		return total, err
+	}
 	_, err := s.pool.Exec(ctx, `delete from failure_geometries f
 		where not exists (select from river_job j where j.id = f.job_id and j.finalized_at is null)`)
 	if err != nil {
 		return total, fmt.Errorf("forget geometries: %w", err)
 	}
 	return total, nil
+}
+
+// forgetPreviews drops orders that were never started, long after they could be.
+func (s *Store) forgetPreviews(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, `
+		with gone as (
+			delete from redrives where started_at is null and created_at < now() - interval '1 day' returning id
+		)
+		delete from redrive_letters r using gone where r.redrive_id = gone.id`)
+	if err != nil {
+		return fmt.Errorf("forget previews: %w", err)
+	}
+	return nil
 }
 
 // ReleaseBodies empties the bodies of collections whose features are all

@@ -178,7 +178,7 @@ func (s *Store) Redrives(ctx context.Context, before int64, limit int) ([]dlq.Re
 
 // endRedrivesSQL ends running orders all of whose letters have their outcome.
 const endRedrivesSQL = `update redrives r set state = 'done', ended_at = now()
-	where r.state = 'running' and r.id = any($1)
+	where r.state in ('running', 'paused') and r.id = any($1)
 		and not exists (select from redrive_letters i where i.redrive_id = r.id and i.state in ('waiting', 'running'))`
 
 // StartRedrive begins a previewed order and enqueues the job that feeds it. What
@@ -247,7 +247,7 @@ func (s *Store) RunningRedrives(ctx context.Context) ([]int64, error) {
 
 // EndRedrives ends the running orders all of whose letters have their outcome.
 func (s *Store) EndRedrives(ctx context.Context) error {
-	if _, err := s.pool.Exec(ctx, strings.Replace(endRedrivesSQL, "any($1)", "any(select id from redrives where state = 'running')", 1)); err != nil {
+	if _, err := s.pool.Exec(ctx, strings.Replace(endRedrivesSQL, "any($1)", "any(select id from redrives where state in ('running', 'paused'))", 1)); err != nil {
 		return fmt.Errorf("end redrives: %w", err)
 	}
 	return nil
@@ -354,7 +354,7 @@ select count(*) from next`
 
 // CancelRedrive ends an order: what did not go is pending again, also what was fed
 // but has not begun to run. What runs goes on to its outcome.
-func (s *Store) CancelRedrive(ctx context.Context, id int64) error {
+func (s *Store) CancelRedrive(ctx context.Context, id int64, actor string) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `update redrives set state = 'cancelled', ended_at = now()
 			where id = $1 and state in ('preview', 'running', 'paused')`, id)
@@ -368,7 +368,7 @@ func (s *Store) CancelRedrive(ctx context.Context, id int64) error {
 			where redrive_id = $1 and state = 'waiting'`, id); err != nil {
 			return err
 		}
-		_, err = takeBack(ctx, tx, `select job_id from redrive_letters where redrive_id = $1 and state = 'running'`, id, "", "called off")
+		_, err = takeBack(ctx, tx, `select job_id from redrive_letters where redrive_id = $1 and state = 'running'`, id, actor, "called off")
 		return err
 	})
 	if err != nil {
@@ -398,7 +398,7 @@ func takeBack(ctx context.Context, tx pgx.Tx, jobs string, arg int64, actor, rea
 			update redrive_letters r set state = 'skipped', outcome = $2, ended_at = now() from letter where r.job_id = letter.job_id
 		), history as (
 			insert into dead_letter_history (letter_id, actor, action, from_status, to_status, reason, job_id)
-			select id, coalesce(nullif($3, ''), 'geodlq'), 'undo', 'redriving', 'pending', $2, job_id from letter
+			select id, $3, 'undo', 'redriving', 'pending', $2, job_id from letter
 		), gone as (
 			delete from river_job j using event where j.id = event.job_id
 		)

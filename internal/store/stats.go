@@ -159,7 +159,7 @@ func (s *Store) Depth(ctx context.Context) (*dlq.Depth, error) {
 			count(*) filter (where status = 'redriving') as redriving,
 			count(*) filter (where status = 'quarantined') as quarantined,
 			count(*) filter (where located_by = 'none') as unlocated,
-			count(*) filter (where failed_at >= now() - interval '1 hour') as in_last_hour,
+			(select count(*) from dead_letters where failed_at >= now() - interval '1 hour') as in_last_hour,
 			(select count(*) from dead_letters where status = 'replayed' and resolved_at is not null and resolved_at >= now() - interval '1 hour') as out_last_hour,
 			min(first_failed_at) as oldest_open,
 			(select count(*) from events where state in ('accepted', 'retrying')) as in_flight

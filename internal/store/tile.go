@@ -36,10 +36,11 @@ const (
 )
 
 // tilePoint is where a longitude and a latitude lie in a tile, in units of an
-// extent of 4096.
+// extent of 4096, and never on its far edges, which belong to the next one: the
+// south pole has none.
 func tilePoint(lon, lat string) string {
-	return fmt.Sprintf(`ST_MakePoint(((%s + 180) / 360 * @tiles - @tile_x) * 4096,
-		((0.5 - ln(tan(pi() / 4 + radians(%s) / 2)) / (2 * pi())) * @tiles - @tile_y) * 4096)`, lon, lat)
+	return fmt.Sprintf(`ST_MakePoint(least(((%s + 180) / 360 * @tiles - @tile_x) * 4096, 4095),
+		least(((0.5 - ln(tan(pi() / 4 + radians(%s) / 2)) / (2 * pi())) * @tiles - @tile_y) * 4096, 4095))`, lon, lat)
 }
 
 func anchorLon(anchor string) string { return fmt.Sprintf(tileLon, anchor) }

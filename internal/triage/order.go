@@ -44,8 +44,8 @@ func (d *Desk) Preview(ctx context.Context, o Order) (*dlq.Redrive, error) {
 }
 
 // Control moves an order: start, pause, resume or cancel; reason is kept with one
-// that starts. dlq.ErrConflict where its state forbids that.
-func (d *Desk) Control(ctx context.Context, id int64, verb, reason string) (*dlq.Redrive, error) {
+// that starts, actor with the letters that one takes back. dlq.ErrConflict where its state forbids that.
+func (d *Desk) Control(ctx context.Context, id int64, verb, actor, reason string) (*dlq.Redrive, error) {
 	var err error
 	switch verb {
 	case "start":
@@ -55,7 +55,7 @@ func (d *Desk) Control(ctx context.Context, id int64, verb, reason string) (*dlq
 	case "resume":
 		err = d.store.ResumeRedrive(ctx, id)
 	case "cancel":
-		err = d.store.CancelRedrive(ctx, id)
+		err = d.store.CancelRedrive(ctx, id, actor)
 	default:
 		err = dlq.ErrNotFound
 	}

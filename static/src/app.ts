@@ -16,7 +16,6 @@ function showTab(tab: string): void {
   for (const button of all("[data-tab]", find(".tabs") ?? document)) button.setAttribute("aria-pressed", String(button.dataset.tab === tab));
   if (map) map.resize();
   else if (tab === "map") void startMap();
-matchMedia("(width >= 900px)").addEventListener("change", () => void startMap());
 }
 
 const withBox = (box: Box): void => void visit(here({ bbox: box.join(","), letter: null, after: null, undo: null }));
@@ -65,12 +64,14 @@ async function startMap(): Promise<void> {
     sayOfMap("The map can’t be drawn: this browser gives it no WebGL. The list, the charts and a typed box work without it.");
     return;
   }
-  let shown = find("#orderlegend")?.textContent;
+  // The figures change with what is done to letters, and then so do the tiles.
+  const figures = (): string | null | undefined => find("#orderlegend, #filters")?.textContent;
+  let shown = figures();
   onArrival((before) => {
     map?.update(readState());
-    const legend = find("#orderlegend")?.textContent;
-    if (legend !== shown) map?.reload();
-    shown = legend;
+    const now = figures();
+    if (now !== shown) map?.reload();
+    shown = now;
     // Back and Forward bring their view along.
     const asked = new URL(location.href).searchParams.get("map") ?? "";
     if (asked && asked !== view && new URL(before, location.href).searchParams.get("map") !== asked && map?.goTo(asked)) view = asked;

@@ -21,8 +21,20 @@ export function boxTool(map: MapLibre, theme: () => Theme, page: Page): BoxTool 
   let to: LngLat | null = null;
   const container = map.getCanvasContainer();
   const placeOf = (e: PointerEvent): LngLat => {
-    const r = container.getBoundingClientRect();
-    return map.unproject([e.clientX - r.left, e.clientY - r.top]);
+    const r = map.getCanvas().getBoundingClientRect();
+    const within = (v: number, limit: number): number => Math.min(Math.max(v, 0), limit);
+    return map.unproject([within(e.clientX - r.left, r.width), within(e.clientY - r.top, r.height)]);
+  };
+
+  let pressed = false;
+
+  const finish = (): void => {
+    if (!from || !to) return;
+    const box: Box = boxBetween(
+      [Math.min(from.lng, to.lng), Math.min(from.lat, to.lat)], [Math.max(from.lng, to.lng), Math.max(from.lat, to.lat)], digitsAt(map.getZoom()),
+    );
+    stop();
+    if (box[0] !== box[2] && box[1] !== box[3]) page.setBox(box);
   };
 
   const stop = (): boolean => {
@@ -49,27 +61,24 @@ export function boxTool(map: MapLibre, theme: () => Theme, page: Page): BoxTool 
     });
     draw.start();
     draw.setMode("rectangle");
-    draw.on("finish", (id) => {
-      if (!draw?.getSnapshotFeature(id) || !from || !to) return;
-      const box: Box = boxBetween(
-        [Math.min(from.lng, to.lng), Math.min(from.lat, to.lat)], [Math.max(from.lng, to.lng), Math.max(from.lat, to.lat)], digitsAt(map.getZoom()),
-      );
-      // After terra-draw is done with the event that ended it.
-      setTimeout(() => {
-        stop();
-        if (box[0] !== box[2] && box[1] !== box[3]) page.setBox(box);
-      });
-    });
+    // After terra-draw is done with the event that ended it.
+    draw.on("finish", () => void setTimeout(finish));
     page.drawing(true);
   };
 
   // Shift and drag: terra-draw begins to listen before the event comes to it.
   container.addEventListener("pointerdown", (e) => {
     if (e.shiftKey && e.button === 0 && !draw) start();
-    if (draw) from ??= placeOf(e);
+    if (!draw) return;
+    from ??= placeOf(e);
+    pressed = true;
   }, { capture: true });
   window.addEventListener("pointerup", (e) => {
-    if (draw && from) to = placeOf(e);
+    if (!draw || !from || !pressed) return;
+    pressed = false;
+    to = placeOf(e);
+    // Let go outside, which terra-draw does not hear: the box ends at the edge.
+    if (!container.contains(e.target as Node)) setTimeout(finish);
   }, { capture: true });
 
   return { toggle: () => (stop() ? undefined : start()), stop, active: () => draw !== null };

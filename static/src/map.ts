@@ -219,12 +219,11 @@ export const mount: Mount = (element: HTMLElement, first: MapState, page: Page):
       }
     },
     reload() {
-      if (styled && map.getSource("items")) map.refreshTiles("items");
+      for (const source of ["items", "letters"]) if (styled && map.getSource(source)) map.refreshTiles(source);
     },
-    goTo(view) {
-      const to = parseView(view);
+    goTo(where) {
+      const to = parseView(where);
       if (!to) return false;
-      view = ""; // nobody's move
       map.jumpTo({ center: [to.lon, to.lat], zoom: to.zoom });
       return true;
     },

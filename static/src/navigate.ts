@@ -167,7 +167,7 @@ const kindOf = (text: string): string => /<body[^>]*\sclass="(\w+)/.exec(text)?.
 function problemOf(ctx: Context): string {
   if (ctx.response.status < 400) return "";
   const page = new DOMParser().parseFromString(ctx.text, "text/html");
-  const said = page.querySelector(".notice.bad, .empty .detail, .empty h1")?.textContent?.trim();
+  const said = (page.querySelector(".notice.bad") ?? page.querySelector(".empty .detail") ?? page.querySelector(".empty h1"))?.textContent?.trim();
   if (said) return said;
   return ctx.response.status >= 500 ? "The server could not answer; what is shown is as it was." : "The server refused that.";
 }

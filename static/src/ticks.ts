@@ -52,7 +52,8 @@ export function startTicks(): void {
   document.addEventListener("click", clicked);
   document.addEventListener("submit", (e) => {
     const form = e.target as HTMLFormElement;
-    if (form.id !== "ticked") return;
+    // Not form.id: the ticks are named id, and stand for it.
+    if (!form.matches("#ticked")) return;
     for (const old of all(".carried", form)) old.remove();
     const listed = new Set(boxes().map((b) => b.value));
     for (const id of ticked) {
