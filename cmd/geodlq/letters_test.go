@@ -243,3 +243,30 @@ func TestThePagesShowTheLettersAndTheirFormsWork(t *testing.T) {
 		}
 	}
 }
+
+func TestCoordinatesAreDrawnAsSentWhereNoneAreStorable(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	for key, body := range map[string]string{
+		"unclosed": `{"type":"Polygon","coordinates":[[[10,50],[11,50],[11,51],[10,51]]]}`,
+		"round":    `{"type":"LineString","coordinates":[[538.5,-18],[540.5,-18]]}`,
+		"metres":   `{"type":"Point","coordinates":[1489199.33,6894701.26]}`,
+	} {
+		s.post(key, body)
+		id := s.settle(key)["letter_id"]
+		if l := s.letter(id); l["geometry"] != nil {
+			t.Errorf("%s has a geometry: %v", key, l)
+		}
+		page := string(s.do("GET", fmt.Sprintf("/letters/%.0f", id), map[string]string{"Accept": "text/html"}, nil).body)
+		drawn := strings.Contains(page, "&#34;sent&#34;:")
+		if want := key != "metres"; drawn != want {
+			t.Errorf("%s: drawn %v, want %v", key, drawn, want)
+		}
+		if key == "round" && !strings.Contains(page, "[178.5,-18]") {
+			t.Error("it is not drawn where it lies")
+		}
+		if key == "metres" && !strings.Contains(page, "no degrees") {
+			t.Error("it does not say why nothing is drawn")
+		}
+	}
+}

@@ -3,8 +3,10 @@ package pipeline
 import (
 	"context"
 	"encoding/json"
+	"math"
 
 	"github.com/paulmach/orb"
+	"github.com/paulmach/orb/project"
 
 	"geodlq/internal/dlq"
 	"geodlq/internal/geo"
@@ -47,7 +49,7 @@ func (l Locator) Sketch(ctx context.Context, e *dlq.Event, maxDecoded int64) (ge
 	if !degrees(lines) {
 		return nil, "The coordinates are no degrees, so they can't be drawn as they were sent."
 	}
-	text, err := json.Marshal(geometryObject(lines))
+	text, err := json.Marshal(geometryObject(homeward(lines)))
 	if err != nil {
 		return nil, ""
 	}
@@ -64,15 +66,28 @@ func (r *run) claimName() string {
 	return r.claimText()
 }
 
-// degrees reports whether all points are longitudes and latitudes, up to once round
-// the world.
+// maxWinding is how far longitudes may run round and round the world, in degrees.
+const maxWinding = 3600
+
+// degrees reports whether all points are longitudes and latitudes, however often
+// round the world.
 func degrees(g orb.Geometry) bool {
 	ok := true
 	geo.EachPoint(g, func(p orb.Point) bool {
-		ok = p.X() >= -540 && p.X() <= 540 && p.Y() >= -90 && p.Y() <= 90
+		ok = math.Abs(p.X()) <= maxWinding && math.Abs(p.Y()) <= 90
 		return ok
 	})
 	return ok
+}
+
+// homeward moves points and lines by whole turns, so that their middle lies between
+// -180 and 180 degrees.
+func homeward(g orb.Geometry) orb.Geometry {
+	turns := 360 * math.Round(g.Bound().Center().X()/360)
+	if turns == 0 {
+		return g
+	}
+	return project.Geometry(g, func(p orb.Point) orb.Point { return orb.Point{p.X() - turns, p.Y()} })
 }
 
 // thinned is a geometry as points and lines, which need not be valid, of at most
