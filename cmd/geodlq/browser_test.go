@@ -61,11 +61,16 @@ type page struct {
 	complaints   []string // of the console: errors, and what the CSP refused
 }
 
-func (s *server) newPage(t testing.TB, width, height int64) *page {
-	t.Helper()
+// wantsBrowser leaves a test out of a short run.
+func wantsBrowser(t testing.TB) {
 	if testing.Short() {
 		t.Skip("a browser test")
 	}
+}
+
+func (s *server) newPage(t testing.TB, width, height int64) *page {
+	t.Helper()
+	wantsBrowser(t)
 	parent, err := browser()
 	if err != nil {
 		t.Fatal(err)
@@ -508,6 +513,7 @@ func TestAScriptInEveryFieldOfALetterNeverRuns(t *testing.T) {
 }
 
 func TestThePagesAreAccessibleAndNothingIsCutOff(t *testing.T) {
+	wantsBrowser(t)
 	axe, err := os.ReadFile("../../node_modules/axe-core/axe.min.js")
 	if err != nil {
 		t.Fatalf("%v: npm ci brings it", err)
