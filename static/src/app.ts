@@ -68,16 +68,21 @@ async function startMap(): Promise<void> {
   const figures = (): string | null | undefined => find("#orderlegend, #filters")?.textContent;
   let shown = figures();
   onArrival((before) => {
-    map?.update(readState());
     const now = figures();
-    if (now !== shown) map?.reload();
+    const changed = now !== shown;
     shown = now;
+    // The list and the charts are seen first: drawing a map takes longer.
+    afterPaint(() => {
+      map?.update(readState());
+      if (changed) map?.reload();
+    });
     // Back and Forward bring their view along.
     const asked = new URL(location.href).searchParams.get("map") ?? "";
     if (asked && asked !== view && new URL(before, location.href).searchParams.get("map") !== asked && map?.goTo(asked)) view = asked;
   });
 }
 
+const afterPaint = (f: () => void): void => void requestAnimationFrame(() => setTimeout(f));
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 let polling = false;
