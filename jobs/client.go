@@ -4,6 +4,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -186,11 +187,14 @@ func (e *cleanError) Error() string { return e.text }
 func (e *cleanError) Unwrap() error { return e.err }
 
 // errorHandler ends jobs that failed outside of our worker, such as one whose
-// arguments can't be read: another try would fail the same way.
+// arguments can't be read or whose kind is none of ours: another try would fail the
+// same way.
 type errorHandler struct{ logger *slog.Logger }
 
 func (h errorHandler) HandleError(ctx context.Context, job *rivertype.JobRow, err error) *river.ErrorHandlerResult {
-	if !isOurs(err) && job.Kind == dlq.JobKind {
+	// A kind that no worker knows would be tried for hours; its event is swept up.
+	var unknown *rivertype.UnknownJobKindError
+	if errors.As(err, &unknown) || (!isOurs(err) && job.Kind == dlq.JobKind) {
 		h.logger.ErrorContext(ctx, "job failed outside of the pipeline", "job_id", job.ID)
 		return &river.ErrorHandlerResult{SetCancelled: true}
 	}

@@ -139,6 +139,17 @@ func TestArgumentsThatCannotBeReadEndInOneLetter(t *testing.T) {
 	s.wantOneLostLetter("k")
 }
 
+func TestAJobOfAKindThatNobodyKnowsEndsInOneLetter(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	s.stop()
+	s = webOnly(t, s.env["DATABASE_URL"])
+	s.post("k", berlin)
+	s.exec(`update river_job set kind = 'proces_event' where id = $1`, s.jobOf("k"))
+	s = startCommand(t, "serve", s.env["DATABASE_URL"], nil)
+	s.wantOneLostLetter("k")
+}
+
 func TestACaptureThatFailsIsMadeUpForByTheSweeper(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
