@@ -139,14 +139,19 @@ func (p *page) open(path string) {
 	p.do(chromedp.Navigate(p.s.url + path))
 }
 
-// js reads from the page; no test changes a page by it.
+// js reads from the page; no test changes a page by it. A page that is just being
+// left has nothing to read: then the next one is asked.
 func js[T any](p *page, expression string) T {
 	p.t.Helper()
-	value, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, func(e *runtime.EvaluateParams) { e.AwaitPromise = new(true) }))
-	if err != nil {
-		p.t.Fatalf("%s: %v", expression, err)
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		value, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, func(e *runtime.EvaluateParams) { e.AwaitPromise = new(true) }))
+		if err == nil {
+			return value
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s: %v", expression, err)
+		}
 	}
-	return value
 }
 
 func (p *page) text(selector string) string {
