@@ -89,9 +89,6 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[dlq.EventArgs]) e
 		return river.JobSnooze(storePause)
 	}
 	defer release()
-	if sum := sha256.Sum256(event.Body); !bytes.Equal(sum[:], event.SHA256) {
-		return w.corrupted(ctx, job, event)
-	}
 	state := readTryState(job.Metadata)
 	redrive := state.Redrive != nil
 	if event.State == dlq.EventDead {
@@ -105,6 +102,10 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[dlq.EventArgs]) e
 	if state.revived(event) {
 		tries = 1
 	}
+	if corrupt := corruption(event, tries); corrupt != nil {
+		w.logger.ErrorContext(ctx, corrupt.Error, "event_id", event.ID)
+		return w.report(ctx, job, event, pipeline.Outcome{Failure: corrupt}, redrive)
+	}
 	outcome := w.pipeline.Run(ctx, event, tries)
 	if outcome.Failure != nil {
 		outcome.Failure.OutcomeUnknown = outcome.Failure.OutcomeUnknown || (state.Unknown && tries > 1)
@@ -112,19 +113,17 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[dlq.EventArgs]) e
 	return w.report(ctx, job, event, outcome, redrive)
 }
 
-// corrupted ends an event whose stored bytes are no longer those that were
-// accepted: they are never processed.
-func (w *eventWorker) corrupted(ctx context.Context, job *river.Job[dlq.EventArgs], event *dlq.Event) error {
+// corruption is the failure of an event whose stored bytes are no longer those that
+// were accepted, which are never processed; nil where they are.
+func corruption(event *dlq.Event, tries int) *dlq.Failure {
+	if sum := sha256.Sum256(event.Body); bytes.Equal(sum[:], event.SHA256) {
+		return nil
+	}
 	const text = "the stored bytes do not match their SHA-256"
-	w.logger.ErrorContext(ctx, text, "event_id", event.ID)
-	failure := &dlq.Failure{
-		Stage: dlq.StageEnvelope, Class: dlq.ClassUnknown, Error: text, Tries: 1,
+	return &dlq.Failure{
+		Stage: dlq.StageEnvelope, Class: dlq.ClassUnknown, Error: text, Tries: tries,
 		Fingerprint: dlq.Fingerprint(dlq.StageEnvelope, dlq.ClassUnknown, event.Task, text),
 	}
-	if err := w.record(ctx, job, failure); err != nil {
-		return river.JobSnooze(storePause)
-	}
-	return river.JobCancel(&tryError{text})
 }
 
 // roomPause is how long a job waits for room before it lets others go first.

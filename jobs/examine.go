@@ -41,10 +41,7 @@ func addExaminer(workers *river.Workers, s *store.Store, p *pipeline.Pipeline) {
 
 func examine(ctx context.Context, s *store.Store, p *pipeline.Pipeline, letter store.LostLetter) error {
 	nothing := &dlq.Failure{Stage: dlq.StageDownstream, Class: dlq.ClassUnknown}
-	event, err := s.Event(ctx, letter.EventID)
-	if err == nil && event.Body == nil && event.Size >= store.LargeBody {
-		event.Body, err = s.EventBody(ctx, letter.EventID)
-	}
+	event, err := s.WholeEvent(ctx, letter.EventID)
 	if errors.Is(err, dlq.ErrNotFound) {
 		return s.FillContext(ctx, letter.ID, nothing)
 	}

@@ -80,17 +80,15 @@ func RunAlone(ctx context.Context, s *store.Store, c Config, eventID, jobID int6
 	if err != nil {
 		return nil, err
 	}
-	event, err := s.Event(ctx, eventID)
+	event, err := s.WholeEvent(ctx, eventID)
 	if err != nil {
 		return nil, err
 	}
 	if event.JobID != jobID || event.State == dlq.EventProcessed || event.State == dlq.EventDead || event.State == dlq.EventSplit {
 		return &Isolated{}, nil
 	}
-	if event.Body == nil && event.Size >= store.LargeBody {
-		if event.Body, err = s.EventBody(ctx, eventID); err != nil {
-			return nil, err
-		}
+	if corrupt := corruption(event, tries); corrupt != nil {
+		return &Isolated{Failure: corrupt}, nil
 	}
 	stages := newStages(s, sink, c)
 	out := stages.Run(ctx, event, tries)

@@ -107,7 +107,7 @@ func list(p TriagePage) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		if c := p.charts(); c != nil && c.Total > 0 {
+		if c := p.Charts; c != nil && c.Total > 0 {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "<span class=\"dim\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

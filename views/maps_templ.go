@@ -336,7 +336,7 @@ func mapHud(p TriagePage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if c := p.charts(); c != nil && c.Total > c.Located {
+		if c := p.Charts; c != nil && c.Total > c.Located {
 			if p.Filter.Located != nil && p.Filter.BBox == nil {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<a class=\"unplaced\" href=\"")
 				if templ_7745c5c3_Err != nil {
@@ -480,7 +480,7 @@ func timeline(p TriagePage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if v := timelineOf(p.charts(), p.Filter); v != nil {
+		if v := timelineOf(p.Charts, p.Filter); v != nil {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 40, "<span>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
@@ -591,7 +591,7 @@ func timeline(p TriagePage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if v := timelineOf(p.charts(), p.Filter); v != nil {
+		if v := timelineOf(p.Charts, p.Filter); v != nil {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 51, "<div class=\"brush\" data-start=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

@@ -16,10 +16,8 @@ import (
 
 // TriagePage is the page at /: the queue, and its letters under a filter.
 type TriagePage struct {
-	Depth  *dlq.Depth  // nil hides the strip
-	Charts *dlq.Charts // nil hides the charts
-	// Stats stand in where there are no Charts.
-	Stats     *dlq.Stats
+	Depth     *dlq.Depth  // nil hides the strip
+	Charts    *dlq.Charts // nil hides the charts
 	Filter    dlq.Filter
 	Letters   []dlq.Letter
 	Next      string      // path of the next page, "" on the last
@@ -157,19 +155,8 @@ func (p TriagePage) baseURL() string {
 	return DefaultBaseURL
 }
 
-func (p TriagePage) charts() *dlq.Charts {
-	if p.Charts != nil || p.Stats == nil {
-		return p.Charts
-	}
-	s := p.Stats
-	return &dlq.Charts{
-		Total: s.Total, Located: s.Located, Groups: s.Groups, ByClass: s.ByClass, ByStage: s.ByStage, ByStatus: s.ByStatus,
-		BucketSeconds: s.BucketSeconds, Buckets: s.Buckets,
-	}
-}
-
 func (p TriagePage) groups() []dlq.Group {
-	if c := p.charts(); c != nil {
+	if c := p.Charts; c != nil {
 		return c.Groups
 	}
 	return nil
@@ -177,7 +164,7 @@ func (p TriagePage) groups() []dlq.Group {
 
 // total is how many letters match, as far as it is known.
 func (p TriagePage) total() int64 {
-	if c := p.charts(); c != nil {
+	if c := p.Charts; c != nil {
 		return c.Total
 	}
 	return int64(len(p.Letters))

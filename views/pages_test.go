@@ -38,7 +38,7 @@ func triagePage(change ...func(*TriagePage)) TriagePage {
 	p := TriagePage{
 		Depth: &dlq.Depth{Pending: 1284, Redriving: 3, Quarantined: 86, Unlocated: 442, InLastHour: 287, OutLastHour: 12, OldestOpen: ptr(now.Add(-76 * time.Hour)), InFlight: 5},
 		Charts: &dlq.Charts{
-			Total: 214, Located: 171, Extent: &dlq.Box{West: -10.2, South: 35.8, East: 4.4, North: 44.1},
+			Total: 214, Located: 171,
 			ByStage:  []dlq.Count{{Name: "crs", Count: 214, Located: 171}},
 			ByClass:  []dlq.Count{{Name: "crs_mismatch", Count: 214, Located: 171}},
 			Groups:   []dlq.Group{{Group: "0123456789abcdef", Title: "EPSG:… is not a known CRS", Stage: dlq.StageCRS, Class: dlq.ClassCRSMismatch, Count: 214, First: now.Add(-50 * time.Hour)}},
@@ -176,7 +176,7 @@ func pages() map[string]templ.Component {
 		})),
 		"triage, no match":      Triage(triagePage(func(p *TriagePage) { p.Letters, p.Filter = nil, dlq.Filter{Query: "x"} })),
 		"triage, all resolved":  Triage(triagePage(func(p *TriagePage) { p.Letters = nil })),
-		"triage, empty":         Triage(TriagePage{Depth: &dlq.Depth{}, Stats: &dlq.Stats{}, Now: now}),
+		"triage, empty":         Triage(TriagePage{Depth: &dlq.Depth{}, Charts: &dlq.Charts{}, Now: now}),
 		"triage without counts": Triage(TriagePage{Now: now, AnyEver: true}),
 		"triage of hostile letters": Triage(poisoned(func(p *TriagePage) {
 			p.Next, p.First, p.Self, p.Open = "/?after=x", "/", "", nil

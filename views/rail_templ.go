@@ -60,7 +60,7 @@ func rail(p TriagePage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if c := p.charts(); c != nil {
+		if c := p.Charts; c != nil {
 			if len(c.Groups) > 0 {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 4, "<section class=\"causes\" aria-labelledby=\"by-cause\"><div class=\"head\"><h2 id=\"by-cause\">Causes</h2><span>")
 				if templ_7745c5c3_Err != nil {

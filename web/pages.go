@@ -79,7 +79,7 @@ func (s *Server) readTriage(ctx context.Context, q *query, page *views.TriagePag
 		}
 		page.Letters = letters.Letters
 		if letters.Next != nil {
-			page.Next = pageLink(q.filter, letters.Next)
+			page.Next = views.HomeAfter(q.filter, letters.Next)
 		}
 		page.AnyEver, err = s.store.AnyLetter(ctx)
 		return err
@@ -165,12 +165,6 @@ func selfLink(q *query) string {
 	if len(v) == 0 {
 		return "/"
 	}
-	return "/?" + v.Encode()
-}
-
-func pageLink(f dlq.Filter, after *dlq.Cursor) string {
-	v := f.Values()
-	v.Set("after", after.String())
 	return "/?" + v.Encode()
 }
 

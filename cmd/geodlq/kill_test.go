@@ -182,3 +182,22 @@ func TestABodyThatKillsItsProcessIsOneLetterAndTakesNobodyAlong(t *testing.T) {
 		t.Errorf("the worker is gone: %v", err)
 	}
 }
+
+func TestARunAloneChecksTheBytesToo(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	s.stop()
+	s = startCommand(t, "web", s.env["DATABASE_URL"], nil)
+	s.post("k", berlin)
+	s.exec("update events set body = convert_to(replace(convert_from(body, 'UTF8'), '13.4', '14.4'), 'UTF8')")
+	s.exec(`update river_job set attempt = 2, errors = array_fill(
+		'{"at": "2026-01-01T00:00:00Z", "attempt": 1, "error": "Stuck job rescued by JobRescuer", "trace": ""}'::jsonb, array[2]) where id = $1`, s.jobOf("k"))
+	s.startProcess("work", nil)
+	event := s.settle("k")
+	if event["state"] != "dead" {
+		t.Fatalf("%v", event)
+	}
+	if p := properties(s.letter(event["letter_id"])); p["stage"] != "envelope" || !strings.Contains(p["error"].(string), "SHA-256") {
+		t.Errorf("%v", p)
+	}
+}

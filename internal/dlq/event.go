@@ -25,19 +25,16 @@ const (
 
 // NewEvent is one spatial message at the door.
 type NewEvent struct {
-	WorkKey   string // see EventKey and ContentKey
-	Content   bool   // WorkKey is a ContentKey: a duplicate only within the dedupe window
-	Source    string
-	Task      string
-	Subject   string
-	Version   string
-	Body      []byte // exact bytes as received
-	MediaType string
-	Headers   map[string]string // the headers that matter, lower-case names
-	// ClaimedCRS is Content-Crs as sent; InheritedCRS the claims of the collection
-	// that a child was part of.
-	ClaimedCRS   string
-	InheritedCRS []string
+	WorkKey    string // see EventKey and ContentKey
+	Content    bool   // WorkKey is a ContentKey: a duplicate only within the dedupe window
+	Source     string
+	Task       string
+	Subject    string
+	Version    string
+	Body       []byte // exact bytes as received
+	MediaType  string
+	Headers    map[string]string // the headers that matter, lower-case names
+	ClaimedCRS string            // Content-Crs as sent
 }
 
 // SHA256 is the hash of the exact bytes.

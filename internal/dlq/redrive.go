@@ -99,7 +99,6 @@ var ItemStates = []RedriveItemState{ItemWaiting, ItemRunning, ItemReplayed, Item
 // itself, so that a chart is a filter and shows what another choice would bring.
 type Charts struct {
 	Total, Located int64 // under the whole filter
-	Extent         *Box  // of the located; nil where it was not asked for
 
 	Groups     []Group // the largest twenty
 	GroupCount int     // of all

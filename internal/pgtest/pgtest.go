@@ -64,7 +64,7 @@ func URL(t testing.TB) string {
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	template, err := template(c)
+	template, err := template()
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
@@ -93,7 +93,7 @@ func Pool(t testing.TB) *pgxpool.Pool {
 
 // template makes this process's template database once: a process that was killed
 // while it made one must not leave a half of it to others.
-var templateOnce = sync.OnceValues(func() (string, error) {
+var template = sync.OnceValues(func() (string, error) {
 	c, err := cluster()
 	if err != nil {
 		return "", err
@@ -112,8 +112,6 @@ var templateOnce = sync.OnceValues(func() (string, error) {
 	defer pool.Close()
 	return name, migrations.Up(context.Background(), pool)
 })
-
-func template(*localpg.Cluster) (string, error) { return templateOnce() }
 
 // dropStale drops the databases of processes that are gone.
 func dropStale(c *localpg.Cluster) error {

@@ -43,6 +43,19 @@ func (s *Store) EventBody(ctx context.Context, id int64) ([]byte, error) {
 	return body, nil
 }
 
+// WholeEvent is the event with its bytes, however large; ErrNotFound where either is
+// not kept.
+func (s *Store) WholeEvent(ctx context.Context, id int64) (*dlq.Event, error) {
+	event, err := s.Event(ctx, id)
+	if err == nil && event.Body == nil {
+		event.Body, err = s.EventBody(ctx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return event, nil
+}
+
 // EventStatus tells how the event of a work key fares; ErrNotFound.
 func (s *Store) EventStatus(ctx context.Context, workKey string) (*dlq.EventStatus, error) {
 	rows, _ := s.pool.Query(ctx, `
