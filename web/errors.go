@@ -44,8 +44,13 @@ var statuses = []struct {
 	{dlq.ErrInvalid, http.StatusUnprocessableEntity, ""},
 	{dlq.ErrBadRequest, http.StatusBadRequest, ""},
 	{dlq.ErrTooLarge, http.StatusRequestEntityTooLarge, ""},
+	{dlq.ErrTooSlow, http.StatusUnprocessableEntity, tooSlow},
 	{dlq.ErrOverloaded, http.StatusServiceUnavailable, "Too much is being received at once. Nothing was stored; send it again."},
 }
+
+// tooSlow is what to do about a filter that takes too long.
+const tooSlow = "This filter takes too long: it has to look at the letters one by one. Narrow it down with a time range, " +
+	"a class, a stage, a source or a smaller box; text (q), prop and bbox are the slow ones."
 
 // problemOf says an error in words for the client; internal text stays inside.
 func (s *Server) problemOf(err error) problem {

@@ -45,6 +45,7 @@ type Server struct {
 	echo     *echo.Echo
 
 	depth      depthCache
+	tiles      tileCache
 	complained atomic.Int64 // when a 503 was last logged, in nanoseconds
 }
 

@@ -3,6 +3,7 @@ package web
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -47,11 +48,56 @@ func (s *Server) getTile(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	tile, err := s.store.Tile(c.Request().Context(), q.filter, t)
+	ctx := c.Request().Context()
+	version, err := s.store.Version(ctx)
 	if err != nil {
 		return err
 	}
-	return answerTile(c, tile)
+	key := fmt.Sprintf("%d/%d/%d?%s", t.Z, t.X, t.Y, q.filter.Values().Encode())
+	if etag, ok := sentTag(c, func(tag string) bool { return strings.HasPrefix(tag, tagPrefix(key, version)) }); ok {
+		return notModified(c, etag)
+	}
+	tile, ok := s.tiles.get(key, version)
+	if !ok {
+		if tile, version, err = s.store.Tile(ctx, q.filter, t); err != nil {
+			return err
+		}
+		s.tiles.put(key, version, tile)
+	}
+	return answerTile(c, tile, tagPrefix(key, version))
+}
+
+// An entity tag of a tile begins with what was asked and the version of the letters:
+// while that stands, the tile is known to be unchanged without being asked for. It
+// ends with a hash of the tile's bytes: one that letters elsewhere left as it was is
+// not sent again.
+func tagPrefix(key, version string) string { return hashed([]byte(key))[:8] + "." + version + "-" }
+
+func hashed(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:12])
+}
+
+// sentTag is the first entity tag of If-None-Match that fits.
+func sentTag(c echo.Context, fits func(tag string) bool) (string, bool) {
+	for candidate := range strings.SplitSeq(c.Request().Header.Get("If-None-Match"), ",") {
+		tag := strings.Trim(strings.TrimPrefix(strings.TrimSpace(candidate), "W/"), `"`)
+		if tag != "" && fits(tag) {
+			return tag, true
+		}
+	}
+	return "", false
+}
+
+func notModified(c echo.Context, tag string) error {
+	setTag(c, tag)
+	return c.NoContent(http.StatusNotModified)
+}
+
+func setTag(c echo.Context, tag string) {
+	h := c.Response().Header()
+	h.Set("Cache-Control", "no-cache") // ask each time, by the ETag
+	h.Set("ETag", `"`+tag+`"`)
 }
 
 func (s *Server) getRedriveTile(c echo.Context) error {
@@ -67,21 +113,17 @@ func (s *Server) getRedriveTile(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return answerTile(c, tile)
+	return answerTile(c, tile, "")
 }
 
 // answerTile answers 204 for an empty tile, 304 for one that the client has.
-func answerTile(c echo.Context, tile []byte) error {
-	h := c.Response().Header()
-	h.Set("Cache-Control", "no-cache") // ask each time, by the ETag
-	sum := sha256.Sum256(tile)
-	etag := `"` + hex.EncodeToString(sum[:12]) + `"`
-	h.Set("ETag", etag)
-	for candidate := range strings.SplitSeq(c.Request().Header.Get("If-None-Match"), ",") {
-		if candidate = strings.TrimPrefix(strings.TrimSpace(candidate), "W/"); candidate == etag || candidate == "*" {
-			return c.NoContent(http.StatusNotModified)
-		}
+func answerTile(c echo.Context, tile []byte, prefix string) error {
+	content := hashed(tile)
+	same := func(tag string) bool { return tag == "*" || tag[strings.LastIndexByte(tag, '-')+1:] == content }
+	if _, ok := sentTag(c, same); ok {
+		return notModified(c, prefix+content)
 	}
+	setTag(c, prefix+content)
 	if len(tile) == 0 {
 		return c.NoContent(http.StatusNoContent)
 	}

@@ -25,6 +25,7 @@ type config struct {
 	undoWindow     duration
 	dedupeWindow   duration
 	keyRetention   duration
+	readTimeout    duration
 	bodyMax        byteSize
 	inFlightMax    byteSize
 	workers        int
@@ -53,7 +54,7 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 		maxAttempts: 6, retryBase: duration(time.Second), retryMax: duration(300 * time.Second),
 		rescueAfter: duration(3 * time.Minute), redriveCap: 5, redriveBackoff: duration(30 * time.Second),
 		undoWindow:   duration(10 * time.Second),
-		dedupeWindow: duration(24 * time.Hour), keyRetention: duration(30 * 24 * time.Hour),
+		dedupeWindow: duration(24 * time.Hour), keyRetention: duration(30 * 24 * time.Hour), readTimeout: duration(10 * time.Second),
 		bodyMax: 32 << 20, inFlightMax: 128 << 20, workers: 64, logLevel: "info",
 		explicit: map[string]bool{}, values: map[string]flag.Value{},
 	}
@@ -73,6 +74,7 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 	b.value(&c.undoWindow, "GEODLQ_UNDO_WINDOW", "for which the redrive of one letter waits, and can be taken back")
 	b.value(&c.dedupeWindow, "GEODLQ_DEDUPE_WINDOW", "within which the same content without a key is a duplicate")
 	b.value(&c.keyRetention, "GEODLQ_KEY_RETENTION", "how long keys are kept after the end")
+	b.value(&c.readTimeout, "GEODLQ_READ_TIMEOUT", "how long a query over letters may take before it is given up as too slow")
 	b.value(&c.bodyMax, "GEODLQ_BODY_MAX", "largest body, also decoded")
 	b.value(&c.inFlightMax, "GEODLQ_IN_FLIGHT_MAX", "bytes of all bodies at once; over it 503")
 	b.number(&c.workers, "GEODLQ_WORKERS", "jobs at once")
@@ -93,6 +95,8 @@ func (c *config) check() error {
 		return fmt.Errorf("GEODLQ_RESCUE_AFTER must be at least 1s")
 	case c.retryBase <= 0 || c.retryMax < c.retryBase:
 		return fmt.Errorf("GEODLQ_RETRY_BASE must be positive, and GEODLQ_RETRY_MAX no less")
+	case c.readTimeout < duration(time.Millisecond):
+		return fmt.Errorf("GEODLQ_READ_TIMEOUT must be at least 1ms")
 	case c.sinkTimeout <= 0:
 		return fmt.Errorf("GEODLQ_SINK_TIMEOUT must be positive")
 	case c.bodyMax < 1 || c.inFlightMax < c.bodyMax+c.bodyMax/4:

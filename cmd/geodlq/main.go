@@ -42,6 +42,7 @@ var commands = []command{
 	{"redrive", "", "redrive the letters of a filter, as the page does", runRedrive},
 	{"quarantine", "", "quarantine the letters of a filter", runQuarantine},
 	{"migrate", "", "bring the database to the newest version, capture triggers included", runMigrate},
+	{"counts", "verify|rebuild", "hold the counts beside the letters against them, or make them anew", runCounts},
 	{"seed", "N", "make N synthetic letters, for benchmarks", runSeed},
 	{"version", "", "print the version", runVersion},
 }
@@ -97,7 +98,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 func usage(w io.Writer) {
 	fmt.Fprint(w, "geodlq: a dead-letter queue for spatial events and geotasks\n\nusage: geodlq COMMAND [flags]\n\n")
 	for _, c := range commands {
-		fmt.Fprintf(w, "  %-10s %s\n", c.name+" "+c.args, c.help)
+		fmt.Fprintf(w, "  %-22s %s\n", c.name+" "+c.args, c.help)
 	}
 	fmt.Fprint(w, "\ngeodlq COMMAND -h lists the flags.\n")
 }

@@ -826,7 +826,7 @@ func (c *contract) testDatabaseAway(t *testing.T) {
 
 func (c *contract) testDatabaseBroken(t *testing.T) {
 	s := startServer(t, nil)
-	for _, table := range []string{"dead_letters", "events", "redrives", "redrive_letters"} {
+	for _, table := range []string{"dead_letters", "events", "redrives", "redrive_letters", "letter_folds"} {
 		s.exec("alter table " + table + " rename to mislaid_" + table)
 	}
 	for operation, in := range everyCall() {

@@ -53,6 +53,7 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 	defer func() { err = errors.Join(err, db.close()) }()
 	defer db.watch(ctx, p.config, logger)()
 	s := store.New(db.store, p.config.rules())
+	defer keepFolding(ctx, s, logger)()
 	if withJobs {
 		config := p.config.jobs()
 		config.Isolate = p.config.isolate(db.url)
@@ -105,6 +106,7 @@ func (c config) rules() store.Rules {
 	return store.Rules{
 		DedupeWindow: time.Duration(c.dedupeWindow), MaxJobAttempts: jobs.MaxJobAttempts(c.maxAttempts),
 		RedriveCap: c.redriveCap, RedriveBackoff: time.Duration(c.redriveBackoff), UndoWindow: time.Duration(c.undoWindow),
+		ReadTimeout: time.Duration(c.readTimeout),
 	}
 }
 

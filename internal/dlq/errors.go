@@ -13,6 +13,7 @@ var (
 	ErrBadRequest = errors.New("bad request")           // a request that breaks the protocol
 	ErrOverloaded = errors.New("overloaded")            // try again later
 	ErrTooLarge   = errors.New("too large")             // over a limit of size or count
+	ErrTooSlow    = errors.New("too slow")              // what was asked for takes too long to find
 	ErrSuperseded = errors.New("superseded")            // the fence did not hold: another job owns the unit
 	ErrDuplicate  = errors.New("key with another body") // a work key that was taken for other bytes
 )

@@ -3,179 +3,284 @@ package store
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/tally"
 )
 
 // maxBars is how many bars a chart of an open vocabulary has.
 const maxBars = 20
 
 // Charts counts the letters of a filter for the page: each dimension under the
-// whole filter except itself. All figures are of one snapshot, which two
-// connections read at once.
+// whole filter except itself, and the timeline under it without its time. All
+// figures are of one snapshot. What counts don't know is left zero: the latest of a
+// count, the last of a group. ErrTooSlow where rows have to be read, and are too many.
 func (s *Store) Charts(ctx context.Context, f dlq.Filter) (*dlq.Charts, error) {
+	read := s.countCharts
+	if !countable(f) {
+		read = s.rowCharts
+	}
 	charts := &dlq.Charts{}
-	timeless := f
-	timeless.Since, timeless.Until = nil, nil
-	err := pgx.BeginTxFunc(ctx, s.pool, snapshotTx, func(tx pgx.Tx) error {
-		first, last, err := failedBetween(ctx, tx, timeless)
-		if err != nil {
-			return err
-		}
-		var snapshot string
-		if err := tx.QueryRow(ctx, "select pg_export_snapshot()").Scan(&snapshot); err != nil {
-			return err
-		}
-		var group errgroup.Group
-		group.Go(func() error {
-			return s.inSnapshot(ctx, snapshot, func(tx pgx.Tx) (err error) {
-				charts.BucketSeconds, charts.Buckets, err = timeline(ctx, tx, timeless, first, last)
-				return err
-			})
-		})
-		cube, cubeErr := readCube(ctx, tx, f)
-		if err := errors.Join(cubeErr, group.Wait()); err != nil {
-			return err
-		}
-		cube.fill(charts)
-		return titles(ctx, tx, charts.Groups)
-	})
+	err := s.reading(ctx, func(tx pgx.Tx) error { return read(ctx, tx, f, charts) })
 	if err != nil {
 		return nil, fmt.Errorf("charts: %w", err)
 	}
 	return charts, nil
 }
 
-var snapshotTx = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-
-// inSnapshot reads what another transaction sees.
-func (s *Store) inSnapshot(ctx context.Context, snapshot string, fn func(tx pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, s.pool, snapshotTx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "set transaction snapshot '"+snapshot+"'"); err != nil {
-			return err
-		}
-		return fn(tx)
-	})
-}
-
-// A cube counts letters by every combination of the dimensions that a chart shows,
-// under the filter without these dimensions: one scan from which each chart is
-// summed.
+// A cube counts letters by facet, under a filter without what the charts count by:
+// one look from which each chart is summed.
 type cube struct {
 	filter dlq.Filter
 	cells  []cubeCell
 }
 
 type cubeCell struct {
-	Class       dlq.Class
-	Stage       dlq.Stage
-	Status      dlq.Status
-	Source      string
-	Task        string
-	Fingerprint string
+	names
+	Facet       int64
+	Count       int64
+	MaxAttempts int
 
-	Count, Located int64
-	Sample         int64 // a letter of it
-	First, Last    time.Time
+	notBefore, notAfter int64 // seconds within which its letters failed
+
+	// Where they were asked for.
+	First, Last time.Time
+	Sample      int64 // the newest letter; 0: nobody asked
 }
 
-// readCube counts by facet, which one index tells, and looks the names up by a
-// letter of each.
-func readCube(ctx context.Context, tx pgx.Tx, f dlq.Filter) (*cube, error) {
-	outside := f
-	outside.Classes, outside.Stages, outside.Sources, outside.Tasks, outside.Groups = nil, nil, nil, nil, nil
-	outside.Statuses = dlq.Statuses
-	cond, args := where(outside)
+// outside is a filter without what charts count by.
+func outside(f dlq.Filter) dlq.Filter {
+	f.Classes, f.Stages, f.Sources, f.Tasks, f.Groups = nil, nil, nil, nil, nil
+	f.Statuses = dlq.Statuses
+	return f
+}
+
+// countCharts reads charts from counts.
+func (s *Store) countCharts(ctx context.Context, tx pgx.Tx, f dlq.Filter, charts *dlq.Charts) error {
+	window := wholeSeconds(f)
+	c, err := s.read(ctx, tx, need{
+		seconds: true, window: tally.Everything, summary: kindHours, edges: hourParts(window), rest: f,
+	})
+	if err != nil {
+		return err
+	}
+	timely := c.selected(&f)
+	slots := c.classSlots()
+	facets := newFacetTally(c, hour)
+	hours := newSeries(hour, 86400)
+	out := outside(f)
+	all := c.selected(&out)
+	c.each(all, func(e entry) {
+		if timely[e.Facet] {
+			hours.add(int64(e.Second), slots[e.Facet], int64(e.Weight))
+		}
+		if second := uint64(e.Second); second >= window.SecondFrom && second < window.SecondTo {
+			facets.add(e)
+		}
+	})
+	c.eachRest(all, facets.add)
+	charts.BucketSeconds, charts.Buckets, err = timeline(hours, nil, func() (*series, error) {
+		first, last, _ := hours.ends()
+		return s.countSeconds(ctx, tx, f, uint64(first), uint64(last)+hour)
+	})
+	if err != nil {
+		return err
+	}
+	cube := facets.cube(f)
+	cube.fill(charts)
+	return cube.describe(ctx, tx, charts.Groups, false)
+}
+
+// facetTally counts by facet.
+type facetTally struct {
+	counts  *counts
+	grain   int64 // seconds that an entry may stand for
+	letters []int64
+	first   []uint32 // bounds of the seconds
+	last    []uint32
+}
+
+func newFacetTally(c *counts, grain int64) *facetTally {
+	n := len(c.facets)
+	return &facetTally{counts: c, grain: grain, letters: make([]int64, n), first: make([]uint32, n), last: make([]uint32, n)}
+}
+
+func (t *facetTally) add(e entry) {
+	t.letters[e.Facet] += int64(e.Weight)
+	if e.Weight <= 0 {
+		return
+	}
+	if first := &t.first[e.Facet]; *first == 0 || e.Second < *first {
+		*first = e.Second
+	}
+	t.last[e.Facet] = max(t.last[e.Facet], e.Second)
+}
+
+// cube is what was counted, under the rest of a filter.
+func (t *facetTally) cube(f dlq.Filter) *cube {
+	cube := &cube{filter: f}
+	for id, n := range t.letters {
+		if n != 0 {
+			cube.cells = append(cube.cells, cubeCell{
+				names: t.counts.facets[id].names, Facet: t.counts.facets[id].hash, Count: n,
+				notBefore: int64(t.first[id]), notAfter: int64(t.last[id]) + t.grain - 1,
+			})
+		}
+	}
+	return cube
+}
+
+// classSlots is the slot of each facet's class.
+func (c *counts) classSlots() []int {
+	slots := make([]int, len(c.facets))
+	for i, f := range c.facets {
+		if f != nil {
+			slots[i] = classSlot(f.Class)
+		}
+	}
+	return slots
+}
+
+// countSeconds counts the letters of a filter, whatever its time, by the second.
+func (s *Store) countSeconds(ctx context.Context, tx pgx.Tx, f dlq.Filter, from, to uint64) (*series, error) {
+	window := tally.Everything
+	window.SecondFrom, window.SecondTo = from, to
+	c, err := s.read(ctx, tx, need{seconds: true, window: window})
+	if err != nil {
+		return nil, err
+	}
+	return c.seconds(&f, c.each), nil
+}
+
+// seconds counts by the second what each gives.
+func (c *counts) seconds(f *dlq.Filter, each ...func([]bool, func(entry))) *series {
+	seconds := newSeries(1, hour)
+	slots := c.classSlots()
+	for _, each := range each {
+		each(c.selected(f), func(e entry) { seconds.add(int64(e.Second), slots[e.Facet], int64(e.Weight)) })
+	}
+	return seconds
+}
+
+// rowCharts reads charts from letters.
+func (s *Store) rowCharts(ctx context.Context, tx pgx.Tx, f dlq.Filter, charts *dlq.Charts) error {
+	timeless := f
+	timeless.Since, timeless.Until = nil, nil
+	var err error
+	if charts.BucketSeconds, charts.Buckets, err = rowTimeline(ctx, tx, timeless); err != nil {
+		return err
+	}
+	cube, err := rowCube(ctx, tx, outside(f), false)
+	if err != nil {
+		return err
+	}
+	cube.filter = f
+	cube.fill(charts)
+	return cube.describe(ctx, tx, charts.Groups, false)
+}
+
+// rowCube counts the letters of a filter by facet.
+func rowCube(ctx context.Context, tx pgx.Tx, f dlq.Filter, attempts bool) (*cube, error) {
+	cond, args := where(f)
+	most := "0" // the index on facet does not tell
+	if attempts {
+		most = "max(d.attempts)"
+	}
 	rows, _ := tx.Query(ctx, `
 		with facets as materialized (
-			select d.facet, count(*) as count, count(*) filter (where d.located_by <> 'none') as located,
-				max(d.id) as sample, min(d.failed_at) as first, max(d.failed_at) as last
+			select d.facet, count(*) as count, min(d.failed_at) as first, max(d.failed_at) as last, `+most+` as attempts
 			from dead_letters d where `+cond+` group by d.facet
 		)
-		select s.class, s.stage, s.status, s.source, s.task, s.fingerprint, f.count, f.located, f.sample, f.first, f.last
-		from facets f join dead_letters s on s.id = f.sample`, args)
-	cells, err := pgx.CollectRows(rows, pgx.RowToStructByName[cubeCell])
+		select l.*, f.facet, f.count, f.attempts, f.first, f.last, s.id from facets f
+		cross join lateral (select max(d.id) as id from dead_letters d where d.facet = f.facet and d.failed_at = f.last) s
+		cross join lateral (`+facetNamesSQL+` where d.id = s.id) l`, args)
+	cells, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c cubeCell, err error) {
+		err = row.Scan(&c.Class, &c.Stage, &c.Status, &c.Source, &c.Task, &c.Fingerprint, &c.LocatedBy, &c.Located,
+			&c.Facet, &c.Count, &c.MaxAttempts, &c.First, &c.Last, &c.Sample)
+		return c, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("cube: %w", err)
 	}
 	return &cube{f, cells}, nil
 }
 
-// dimension is a side of the cube: what a cell is called there, and whether the
-// filter selects that name.
-type dimension struct {
-	name     func(*cubeCell) string
-	selected func(*dlq.Filter, *cubeCell) bool
-}
-
-var (
-	byClass = dimension{func(c *cubeCell) string { return string(c.Class) },
-		func(f *dlq.Filter, c *cubeCell) bool { return in(f.Classes, c.Class) }}
-	byStage = dimension{func(c *cubeCell) string { return string(c.Stage) },
-		func(f *dlq.Filter, c *cubeCell) bool { return in(f.Stages, c.Stage) }}
-	byStatus = dimension{func(c *cubeCell) string { return string(c.Status) },
-		func(f *dlq.Filter, c *cubeCell) bool {
-			if len(f.Statuses) == 0 {
-				return c.Status.Open()
-			}
-			return in(f.Statuses, c.Status)
-		}}
-	bySource = dimension{func(c *cubeCell) string { return c.Source },
-		func(f *dlq.Filter, c *cubeCell) bool { return in(f.Sources, c.Source) }}
-	byTask = dimension{func(c *cubeCell) string { return c.Task },
-		func(f *dlq.Filter, c *cubeCell) bool { return in(f.Tasks, c.Task) }}
-	byGroup = dimension{func(c *cubeCell) string { return c.Fingerprint },
-		func(f *dlq.Filter, c *cubeCell) bool { return in(f.Groups, c.Fingerprint) }}
-	dimensions = []*dimension{&byClass, &byStage, &byStatus, &bySource, &byTask, &byGroup}
-)
-
-func in[T comparable](selection []T, value T) bool {
-	return len(selection) == 0 || slices.Contains(selection, value)
+// rowTimeline counts the letters of a filter over time.
+func rowTimeline(ctx context.Context, tx pgx.Tx, f dlq.Filter) (int, []dlq.Bucket, error) {
+	cond, args := where(f)
+	read := func(step, page int64) (*series, error) {
+		args["step"] = step
+		out := newSeries(step, page)
+		rows, _ := tx.Query(ctx, `select `+fmt.Sprintf(entrySecond, "d.failed_at")+` / @step::bigint * @step::bigint, d.class, count(*)
+			from dead_letters d where `+cond+` group by 1, 2`, args)
+		var second, n int64
+		var class dlq.Class
+		_, err := pgx.ForEachRow(rows, []any{&second, &class, &n}, func() error {
+			out.add(second, classSlot(class), n)
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("timeline: %w", err)
+		}
+		return out, nil
+	}
+	hours, err := read(hour, 86400)
+	if err != nil {
+		return 0, nil, err
+	}
+	return timeline(hours, f.Since, func() (*series, error) { return read(1, hour) })
 }
 
 // each calls fn for the cells under the filter except its dimension left.
 func (c *cube) each(left *dimension, fn func(*cubeCell)) {
-cells:
+	m := match(&c.filter, left)
 	for i := range c.cells {
-		for _, d := range dimensions {
-			if d != left && !d.selected(&c.filter, &c.cells[i]) {
-				continue cells
-			}
+		if cell := &c.cells[i]; m.selects(&cell.names) {
+			fn(cell)
 		}
-		fn(&c.cells[i])
 	}
 }
 
 func (c *cube) fill(charts *dlq.Charts) {
-	c.each(nil, func(cell *cubeCell) {
-		charts.Total += cell.Count
-		charts.Located += cell.Located
-	})
-	charts.ByClass = c.counts(&byClass, zeros(dlq.Classes))
-	charts.ByStage = c.counts(&byStage, zeros(dlq.Stages))
-	charts.ByStatus = c.counts(&byStatus, zeros(dlq.Statuses))
-	charts.BySource = largest(c.counts(&bySource, nil), c.filter.Sources)
-	charts.ByTask = largest(c.counts(&byTask, nil), c.filter.Tasks)
-	charts.Groups, charts.GroupCount = c.groups()
+	charts.Total, charts.Located = c.total()
+	charts.ByClass = c.counts(&byClass, &byClass, zeros(dlq.Classes))
+	charts.ByStage = c.counts(&byStage, &byStage, zeros(dlq.Stages))
+	charts.ByStatus = c.counts(&byStatus, &byStatus, zeros(dlq.Statuses))
+	charts.BySource = largest(c.counts(&bySource, &bySource, nil), c.filter.Sources)
+	charts.ByTask = largest(c.counts(&byTask, &byTask, nil), c.filter.Tasks)
+	charts.Groups, charts.GroupCount = c.groups(&byGroup)
 }
 
-// counts sums the cube along one dimension; known names come first, in their
-// order.
-func (c *cube) counts(d *dimension, known []dlq.Count) []dlq.Count {
+func (c *cube) total() (all, located int64) {
+	c.each(nil, func(cell *cubeCell) {
+		all += cell.Count
+		located += cell.located()
+	})
+	return all, located
+}
+
+func (c *cubeCell) located() int64 {
+	if c.Located {
+		return c.Count
+	}
+	return 0
+}
+
+// counts sums the cube along one dimension, under the filter except left; known
+// names come first, in their order.
+func (c *cube) counts(d, left *dimension, known []dlq.Count) []dlq.Count {
 	counts := known
 	at := map[string]int{}
 	for i := range counts {
 		at[counts[i].Name] = i
 	}
-	c.each(d, func(cell *cubeCell) {
-		name := d.name(cell)
+	c.each(left, func(cell *cubeCell) {
+		name := d.name(&cell.names)
 		i, ok := at[name]
 		if !ok {
 			i = len(counts)
@@ -184,10 +289,7 @@ func (c *cube) counts(d *dimension, known []dlq.Count) []dlq.Count {
 		}
 		n := &counts[i]
 		n.Count += cell.Count
-		n.Located += cell.Located
-		if last := cell.Last; n.Latest == nil || last.After(*n.Latest) {
-			n.Latest = &last
-		}
+		n.Located += cell.located()
 	})
 	return counts
 }
@@ -206,33 +308,27 @@ func largest(counts []dlq.Count, selected []string) []dlq.Count {
 	return kept
 }
 
-func (c *cube) groups() ([]dlq.Group, int) {
+// groups are the largest causes under the filter except left, and those that it
+// selects; how many there are of all.
+func (c *cube) groups(left *dimension) ([]dlq.Group, int) {
 	var groups []dlq.Group
 	at := map[string]int{}
-	c.each(&byGroup, func(cell *cubeCell) {
+	c.each(left, func(cell *cubeCell) {
 		i, ok := at[cell.Fingerprint]
 		if !ok {
 			i = len(groups)
 			at[cell.Fingerprint] = i
-			groups = append(groups, dlq.Group{Group: cell.Fingerprint, Stage: cell.Stage, Class: cell.Class, First: cell.First, Last: cell.Last})
+			groups = append(groups, dlq.Group{Group: cell.Fingerprint})
 		}
-		g := &groups[i]
-		g.Count += cell.Count
-		g.Located += cell.Located
-		g.Sample = max(g.Sample, cell.Sample)
-		if cell.First.Before(g.First) {
-			g.First = cell.First
-		}
-		if cell.Last.After(g.Last) {
-			g.Last = cell.Last
-		}
+		groups[i].Count += cell.Count
+		groups[i].Located += cell.located()
 	})
 	slices.SortFunc(groups, func(a, b dlq.Group) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Group, b.Group))
 	})
 	kept := groups[:0:0]
 	for i, g := range groups {
-		if i < maxGroups || slices.Contains(c.filter.Groups, g.Group) {
+		if i < maxGroups || left != nil && slices.Contains(c.filter.Groups, g.Group) {
 			kept = append(kept, g)
 		}
 	}
@@ -282,26 +378,22 @@ func (s *Store) GroupTitles(ctx context.Context, groups []string) ([]dlq.Group, 
 	return out, nil
 }
 
-func failedBetween(ctx context.Context, tx pgx.Tx, f dlq.Filter) (first, last *time.Time, err error) {
-	cond, args := where(f)
-	err = tx.QueryRow(ctx, "select min(d.failed_at), max(d.failed_at) from dead_letters d where "+cond, args).Scan(&first, &last)
-	if err != nil {
-		return nil, nil, fmt.Errorf("failed between: %w", err)
-	}
-	return first, last, nil
-}
-
 // Extent bounds the located letters of a filter, in degrees; nil: there are none.
-func (s *Store) Extent(ctx context.Context, f dlq.Filter) (*dlq.Box, error) {
+// ErrTooSlow where they are too many to be read.
+func (s *Store) Extent(ctx context.Context, f dlq.Filter) (box *dlq.Box, err error) {
 	cond, args := where(f)
-	return s.extent(ctx, "dead_letters d where "+cond, args)
+	err = s.reading(ctx, func(tx pgx.Tx) error {
+		box, err = extent(ctx, tx, "dead_letters d where "+cond, args)
+		return err
+	})
+	return box, err
 }
 
 // extent bounds the anchors of what from selects; where that is narrower it crosses
 // the antimeridian, west > east.
-func (s *Store) extent(ctx context.Context, from string, args pgx.NamedArgs) (*dlq.Box, error) {
+func extent(ctx context.Context, on queryer, from string, args pgx.NamedArgs) (*dlq.Box, error) {
 	var west, south, east, north, west360, east360 *float64
-	err := s.pool.QueryRow(ctx, `select ST_XMin(e), ST_YMin(e), ST_XMax(e), ST_YMax(e), ST_XMin(o), ST_XMax(o)
+	err := on.QueryRow(ctx, `select ST_XMin(e), ST_YMin(e), ST_XMax(e), ST_YMax(e), ST_XMin(o), ST_XMax(o)
 		from (select ST_Extent(d.anchor) as e, ST_Extent(ST_ShiftLongitude(d.anchor)) as o from `+from+") x", args).
 		Scan(&west, &south, &east, &north, &west360, &east360)
 	if err != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,25 +10,123 @@ import (
 	"geodlq/internal/dlq"
 )
 
+// names are what letters are counted by. Letters of the same names are of one facet.
+type names struct {
+	Class       dlq.Class
+	Stage       dlq.Stage
+	Status      dlq.Status
+	Source      string
+	Task        string
+	Fingerprint string
+	LocatedBy   dlq.LocatedBy
+	Located     bool
+}
+
+// facetNamesSQL selects names from dead_letters d.
+const facetNamesSQL = `select d.class, d.stage, d.status, d.source, d.task, d.fingerprint, d.located_by,
+	d.anchor is not null as located from dead_letters d`
+
+// A dimension is a name with what a filter selects of it, as a column for SQL and
+// as a value for counts.
+type dimension struct {
+	column    string
+	selection func(*dlq.Filter) []string // none: any
+	name      func(*names) string
+}
+
+var (
+	byStatus = dimension{"d.status",
+		func(f *dlq.Filter) []string {
+			switch len(f.Statuses) {
+			case 0:
+				return texts(dlq.OpenStatuses)
+			case len(dlq.Statuses): // all of them are no condition
+				return nil
+			}
+			return texts(f.Statuses)
+		},
+		func(n *names) string { return string(n.Status) }}
+	byStage = dimension{"d.stage",
+		func(f *dlq.Filter) []string { return texts(f.Stages) }, func(n *names) string { return string(n.Stage) }}
+	byClass = dimension{"d.class",
+		func(f *dlq.Filter) []string { return texts(f.Classes) }, func(n *names) string { return string(n.Class) }}
+	byTask = dimension{"d.task",
+		func(f *dlq.Filter) []string { return f.Tasks }, func(n *names) string { return n.Task }}
+	bySource = dimension{"d.source",
+		func(f *dlq.Filter) []string { return f.Sources }, func(n *names) string { return n.Source }}
+	byGroup = dimension{"d.fingerprint",
+		func(f *dlq.Filter) []string { return f.Groups }, func(n *names) string { return n.Fingerprint }}
+	byLocatedBy = dimension{"d.located_by",
+		func(f *dlq.Filter) []string { return texts(f.LocatedBy) }, func(n *names) string { return string(n.LocatedBy) }}
+
+	dimensions = []*dimension{&byStatus, &byStage, &byClass, &byTask, &bySource, &byGroup, &byLocatedBy}
+)
+
+func texts[T ~string](values []T) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = string(v)
+	}
+	return out
+}
+
+// matcher is what a filter asks of names.
+type matcher struct {
+	located    *bool
+	selections []selection
+}
+
+type selection struct {
+	*dimension
+	values []string
+}
+
+// match is what a filter asks of names, but for one dimension (nil: for none).
+func match(f *dlq.Filter, but *dimension) *matcher {
+	m := &matcher{located: f.Located}
+	for _, d := range dimensions {
+		if values := d.selection(f); d != but && len(values) > 0 {
+			m.selections = append(m.selections, selection{d, values})
+		}
+	}
+	return m
+}
+
+// selects reports whether letters of such names are selected, as far as names
+// decide.
+func (m *matcher) selects(n *names) bool {
+	if m.located != nil && *m.located != n.Located {
+		return false
+	}
+	for _, s := range m.selections {
+		if !slices.Contains(s.values, s.name(n)) {
+			return false
+		}
+	}
+	return true
+}
+
+// countable reports whether names and time decide what a filter selects: then
+// counts answer for it, and else the letters' rows.
+func countable(f dlq.Filter) bool {
+	return f.BBox == nil && f.Query == "" && len(f.CRSs)+len(f.CodeVersion)+len(f.Props)+len(f.WorkKeys) == 0
+}
+
 // where is the one predicate: a Filter as a condition over dead_letters d, with
-// its arguments. Whatever reads or changes letters by a filter calls it.
+// its arguments. Whatever reads or changes letters by a filter calls it; what counts
+// them by their names goes by the same dimensions.
 func where(f dlq.Filter) (string, pgx.NamedArgs) {
 	w := &predicate{args: pgx.NamedArgs{}}
-	if len(f.Statuses) == 0 {
-		// The words of the partial index, so that the planner can use it.
-		w.add("d.status in ('pending', 'redriving', 'quarantined')")
+	for _, d := range dimensions {
+		if d == &byStatus && len(f.Statuses) == 0 {
+			// The words of the partial index, so that the planner can use it.
+			w.add("d.status in ('pending', 'redriving', 'quarantined')")
+			continue
+		}
+		anyOf(w, d.column, d.selection(&f))
 	}
-	if len(f.Statuses) < len(dlq.Statuses) { // all of them are no condition
-		anyOf(w, "d.status", f.Statuses)
-	}
-	anyOf(w, "d.stage", f.Stages)
-	anyOf(w, "d.class", f.Classes)
-	anyOf(w, "d.task", f.Tasks)
-	anyOf(w, "d.source", f.Sources)
-	anyOf(w, "d.fingerprint", f.Groups)
 	anyOf(w, "d.src_crs", f.CRSs)
 	anyOf(w, "d.code_version", f.CodeVersion)
-	anyOf(w, "d.located_by", f.LocatedBy)
 	anyOf(w, "d.work_key", f.WorkKeys)
 	if f.Since != nil {
 		w.add("d.failed_at >= " + w.arg(*f.Since))
@@ -69,15 +168,10 @@ func (w *predicate) arg(value any) string {
 	return "@" + name
 }
 
-func anyOf[T ~string](w *predicate, column string, values []T) {
-	if len(values) == 0 {
-		return
+func anyOf(w *predicate, column string, values []string) {
+	if len(values) > 0 {
+		w.add(column + " = any(" + w.arg(values) + "::text[])")
 	}
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = string(v)
-	}
-	w.add(column + " = any(" + w.arg(texts) + "::text[])")
 }
 
 // box matches anchors, edges included. The operator && alone compares boxes of

@@ -34,18 +34,25 @@ func (s *Store) Letter(ctx context.Context, id int64) (*dlq.Letter, error) {
 	return letter, nil
 }
 
+// maxProbed is of how many facets at most the newest letters are sought in each, and
+// those of the page among them: that takes as long however few letters a filter
+// selects. One of more facets selects so many letters that they are met soon.
+const maxProbed = 128
+
 // Letters is a page of at most limit letters of a filter, newest first, behind
-// the cursor (nil: the first).
+// the cursor (nil: the first). ErrTooSlow where too many have to be looked at.
 func (s *Store) Letters(ctx context.Context, f dlq.Filter, after *dlq.Cursor, limit int) (*dlq.Page, error) {
-	cond, args := where(f)
-	if after != nil {
-		cond += " and (d.failed_at, d.id) < (@after_at, @after_id)"
-		maps.Copy(args, pgx.NamedArgs{"after_at": after.FailedAt, "after_id": after.ID})
-	}
-	args["limit"] = limit + 1
-	rows, _ := s.pool.Query(ctx, "select "+letterColumns+" from dead_letters d where "+cond+
-		" order by d.failed_at desc, d.id desc limit @limit", args)
-	letters, err := pgx.CollectRows(rows, pgx.RowToStructByName[dlq.Letter])
+	var letters []dlq.Letter
+	err := s.reading(ctx, func(tx pgx.Tx) error {
+		query, args, err := s.pageSQL(ctx, tx, f, after)
+		if err != nil {
+			return err
+		}
+		args["limit"] = limit + 1
+		rows, _ := tx.Query(ctx, query, args)
+		letters, err = pgx.CollectRows(rows, pgx.RowToStructByName[dlq.Letter])
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("letters: %w", err)
 	}
@@ -58,13 +65,67 @@ func (s *Store) Letters(ctx context.Context, f dlq.Filter, after *dlq.Cursor, li
 	return page, nil
 }
 
-// CountLetters counts the letters of a filter.
-func (s *Store) CountLetters(ctx context.Context, f dlq.Filter) (int64, error) {
+// pageSQL reads @limit letters.
+func (s *Store) pageSQL(ctx context.Context, tx pgx.Tx, f dlq.Filter, after *dlq.Cursor) (string, pgx.NamedArgs, error) {
+	var facets []int64
+	probed := false
+	if countable(f) {
+		c, err := s.read(ctx, tx, need{})
+		if err != nil {
+			return "", nil, err
+		}
+		for id, selected := range c.selected(&f) {
+			if selected {
+				facets = append(facets, c.facets[id].hash)
+			}
+		}
+		probed = len(facets) <= maxProbed
+	}
+	if probed {
+		f = dlq.Filter{Statuses: dlq.Statuses, Since: f.Since, Until: f.Until} // the facets say the rest
+	}
 	cond, args := where(f)
-	var n int64
-	if err := s.pool.QueryRow(ctx, "select count(*) from dead_letters d where "+cond, args).Scan(&n); err != nil {
+	if after != nil {
+		cond += " and (d.failed_at, d.id) < (@after_at, @after_id)"
+		maps.Copy(args, pgx.NamedArgs{"after_at": after.FailedAt, "after_id": after.ID})
+	}
+	const newest = " order by d.failed_at desc, d.id desc limit @limit"
+	if !probed {
+		return "select " + letterColumns + " from dead_letters d where " + cond + newest, args, nil
+	}
+	args["facets"] = facets
+	return `select ` + letterColumns + ` from dead_letters d where d.id = any(array(
+		select d.id from unnest(@facets::bigint[]) x (facet) cross join lateral (
+			select d.failed_at, d.id from dead_letters d where d.facet = x.facet and ` + cond + newest + `) d` + newest + `))` + newest, args, nil
+}
+
+// CountLetters counts the letters of a filter. ErrTooSlow where rows have to be read,
+// and are too many.
+func (s *Store) CountLetters(ctx context.Context, f dlq.Filter) (n int64, err error) {
+	err = s.reading(ctx, func(tx pgx.Tx) error {
+		if countable(f) {
+			n, err = s.countByFacet(ctx, tx, f)
+			return err
+		}
+		cond, args := where(f)
+		return tx.QueryRow(ctx, "select count(*) from dead_letters d where "+cond, args).Scan(&n)
+	})
+	if err != nil {
 		return 0, fmt.Errorf("count letters: %w", err)
 	}
+	return n, nil
+}
+
+func (s *Store) countByFacet(ctx context.Context, tx pgx.Tx, f dlq.Filter) (n int64, err error) {
+	window := wholeSeconds(f)
+	c, err := s.read(ctx, tx, need{seconds: true, window: window, summary: kindHours, edges: hourParts(window), rest: f})
+	if err != nil {
+		return 0, err
+	}
+	selected := c.selected(&f)
+	count := func(e entry) { n += int64(e.Weight) }
+	c.each(selected, count)
+	c.eachRest(selected, count)
 	return n, nil
 }
 

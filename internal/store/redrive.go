@@ -463,5 +463,5 @@ func (s *Store) RedriveItems(ctx context.Context, id int64, state dlq.RedriveIte
 
 // RedriveExtent bounds the located letters of an order; nil: there are none.
 func (s *Store) RedriveExtent(ctx context.Context, id int64) (*dlq.Box, error) {
-	return s.extent(ctx, "redrive_letters r join dead_letters d on d.id = r.letter_id where r.redrive_id = @id", pgx.NamedArgs{"id": id})
+	return extent(ctx, s.pool, "redrive_letters r join dead_letters d on d.id = r.letter_id where r.redrive_id = @id", pgx.NamedArgs{"id": id})
 }

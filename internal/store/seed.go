@@ -75,6 +75,9 @@ func (s *Store) Seed(ctx context.Context, n int) error {
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("seed: %w", err)
 	}
+	if _, err := s.Fold(ctx); err != nil {
+		return fmt.Errorf("seed: %w", err)
+	}
 	if _, err := s.pool.Exec(ctx, "vacuum analyze dead_letters"); err != nil {
 		return fmt.Errorf("seed: %w", err)
 	}

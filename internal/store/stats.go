@@ -8,25 +8,26 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/tally"
 )
 
 // maxGroups is how many causes Stats tells.
 const maxGroups = 20
 
-// Stats counts the letters of a filter, all figures of one snapshot.
+// Stats counts the letters of a filter, all figures of one snapshot. ErrTooSlow
+// where rows have to be read, and are too many.
 func (s *Store) Stats(ctx context.Context, f dlq.Filter) (*dlq.Stats, error) {
+	read := s.countStats
+	if !countable(f) {
+		read = s.rowStats
+	}
 	stats := &dlq.Stats{}
-	err := pgx.BeginTxFunc(ctx, s.pool, snapshotTx, func(tx pgx.Tx) error {
-		var first, last *time.Time
-		var err error
-		if first, last, err = countByName(ctx, tx, f, stats); err != nil {
+	err := s.reading(ctx, func(tx pgx.Tx) error {
+		cube, err := read(ctx, tx, f, stats)
+		if err != nil {
 			return err
 		}
-		if stats.Groups, err = groups(ctx, tx, f); err != nil {
-			return err
-		}
-		stats.BucketSeconds, stats.Buckets, err = timeline(ctx, tx, f, first, last)
-		return err
+		return cube.fillStats(ctx, tx, stats)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
@@ -34,42 +35,134 @@ func (s *Store) Stats(ctx context.Context, f dlq.Filter) (*dlq.Stats, error) {
 	return stats, nil
 }
 
-// countByName fills the totals and the counts by stage, class and status, and
-// returns the first and last failure.
-func countByName(ctx context.Context, tx pgx.Tx, f dlq.Filter, stats *dlq.Stats) (first, last *time.Time, err error) {
-	cond, args := where(f)
-	type row struct {
-		Dimension   int
-		Name        *string
-		Count       int64
-		Located     int64
-		First, Last *time.Time
-		MaxAttempts *int
-	}
-	rows, _ := tx.Query(ctx, `select grouping(d.stage, d.class, d.status) as dimension,
-			coalesce(d.stage, d.class, d.status) as name, count(*) as count, count(d.anchor) as located,
-			min(d.failed_at) as first, max(d.failed_at) as last, max(d.attempts) as max_attempts
-		from dead_letters d where `+cond+`
-		group by grouping sets ((), (d.stage), (d.class), (d.status))`, args)
-	counts, err := pgx.CollectRows(rows, pgx.RowToStructByName[row])
+// countStats reads from counts: the timeline, and a cube for the rest.
+func (s *Store) countStats(ctx context.Context, tx pgx.Tx, f dlq.Filter, stats *dlq.Stats) (*cube, error) {
+	c, err := s.read(ctx, tx, need{seconds: true, attempts: true, window: wholeSeconds(f), rest: f})
 	if err != nil {
-		return nil, nil, fmt.Errorf("counts: %w", err)
+		return nil, err
 	}
-	stats.ByStage, stats.ByClass, stats.ByStatus = zeros(dlq.Stages), zeros(dlq.Classes), zeros(dlq.Statuses)
-	// grouping() sets a bit for each column that is not part of the set.
-	byDimension := map[int][]dlq.Count{0b011: stats.ByStage, 0b101: stats.ByClass, 0b110: stats.ByStatus}
-	for _, r := range counts {
-		if r.Dimension == 0b111 {
-			stats.Total, stats.Located, first, last = r.Count, r.Located, r.First, r.Last
-			continue
-		}
-		for i := range byDimension[r.Dimension] {
-			if c := &byDimension[r.Dimension][i]; r.Name != nil && c.Name == *r.Name {
-				c.Count, c.Located, c.Latest, c.MaxAttempts = r.Count, r.Located, r.Last, *r.MaxAttempts
+	slots := c.classSlots()
+	facets := newFacetTally(c, 1)
+	attempts := newMostAttempts(c.facets)
+	hours := newSeries(hour, 86400)
+	count := func(e entry) {
+		hours.add(int64(e.Second), slots[e.Facet], int64(e.Weight))
+		facets.add(e)
+		attempts.add(e)
+	}
+	selected := c.selected(&f)
+	c.each(selected, count)
+	c.eachRest(selected, count)
+	stats.BucketSeconds, stats.Buckets, err = timeline(hours, f.Since, func() (*series, error) {
+		return c.seconds(&f, c.each, c.eachRest), nil
+	})
+	cube := facets.cube(f)
+	for i := range cube.cells {
+		cube.cells[i].MaxAttempts = attempts.of(cube.cells[i].Status)
+	}
+	return cube, err
+}
+
+// mostAttempts finds the greatest number of attempts by status.
+type mostAttempts struct {
+	statusOf []int // by facet
+	counts   [][]int64
+}
+
+func newMostAttempts(facets []*facet) *mostAttempts {
+	m := &mostAttempts{statusOf: make([]int, len(facets)), counts: make([][]int64, len(dlq.Statuses))}
+	for i, f := range facets {
+		for n, status := range dlq.Statuses {
+			if f != nil && f.Status == status {
+				m.statusOf[i] = n
 			}
 		}
 	}
-	return first, last, nil
+	return m
+}
+
+// mostCounted bounds the attempts that are told apart.
+const mostCounted = 1 << 16
+
+func (m *mostAttempts) add(e entry) {
+	counts := &m.counts[m.statusOf[e.Facet]]
+	n := int(min(e.Attempts, mostCounted))
+	if n >= len(*counts) {
+		*counts = append(*counts, make([]int64, n+1-len(*counts))...)
+	}
+	(*counts)[n] += int64(e.Weight)
+}
+
+func (m *mostAttempts) of(status dlq.Status) int {
+	for n, known := range dlq.Statuses {
+		if known != status {
+			continue
+		}
+		for most := len(m.counts[n]) - 1; most >= 0; most-- {
+			if m.counts[n][most] != 0 {
+				return most
+			}
+		}
+	}
+	return 0
+}
+
+// rowStats reads from letters: the timeline, and a cube for the rest.
+func (s *Store) rowStats(ctx context.Context, tx pgx.Tx, f dlq.Filter, stats *dlq.Stats) (*cube, error) {
+	var err error
+	if stats.BucketSeconds, stats.Buckets, err = rowTimeline(ctx, tx, f); err != nil {
+		return nil, err
+	}
+	return rowCube(ctx, tx, f, true)
+}
+
+func (c *cube) fillStats(ctx context.Context, tx pgx.Tx, stats *dlq.Stats) error {
+	stats.Total, stats.Located = c.total()
+	stats.ByStage = c.counts(&byStage, nil, zeros(dlq.Stages))
+	stats.ByClass = c.counts(&byClass, nil, zeros(dlq.Classes))
+	stats.ByStatus = c.counts(&byStatus, nil, zeros(dlq.Statuses))
+	stats.Groups, _ = c.groups(nil)
+	along := []*dimension{&byStage, &byClass, &byStatus}
+	if err := c.settle(ctx, tx, c.newest(along)); err != nil {
+		return err
+	}
+	for i, counts := range [][]dlq.Count{stats.ByStage, stats.ByClass, stats.ByStatus} {
+		c.latest(along[i], counts)
+	}
+	return c.describe(ctx, tx, stats.Groups, true)
+}
+
+// newest are the newest letters of each name of some dimensions.
+func (c *cube) newest(along []*dimension) []extreme {
+	var extremes []extreme
+	for _, d := range along {
+		cells := map[string][]*cubeCell{}
+		c.each(nil, func(cell *cubeCell) { cells[d.name(&cell.names)] = append(cells[d.name(&cell.names)], cell) })
+		for _, of := range cells {
+			extremes = append(extremes, extreme{of, true})
+		}
+	}
+	return extremes
+}
+
+// latest fills in the latest letter of each name, and the most attempts of a status.
+func (c *cube) latest(d *dimension, counts []dlq.Count) {
+	at := map[string]*dlq.Count{}
+	for i := range counts {
+		at[counts[i].Name] = &counts[i]
+	}
+	c.each(nil, func(cell *cubeCell) {
+		n := at[d.name(&cell.names)]
+		if n == nil {
+			return
+		}
+		if d == &byStatus {
+			n.MaxAttempts = max(n.MaxAttempts, cell.MaxAttempts)
+		}
+		if last := cell.Last; cell.Sample != 0 && (n.Latest == nil || last.After(*n.Latest)) {
+			n.Latest = &last
+		}
+	})
 }
 
 func zeros[T ~string](names []T) []dlq.Count {
@@ -80,95 +173,56 @@ func zeros[T ~string](names []T) []dlq.Count {
 	return out
 }
 
-func groups(ctx context.Context, tx pgx.Tx, f dlq.Filter) ([]dlq.Group, error) {
-	cond, args := where(f)
-	args["max_groups"] = maxGroups
-	rows, _ := tx.Query(ctx, `select d.fingerprint as group, max(d.error) as title, max(d.stage) as stage, max(d.class) as class,
-			count(*) as count, count(d.anchor) as located, min(d.failed_at) as first, max(d.failed_at) as last, max(d.id) as sample
-		from dead_letters d where `+cond+`
-		group by d.fingerprint order by count(*) desc, d.fingerprint limit @max_groups`, args)
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[dlq.Group])
-	if err != nil {
-		return nil, fmt.Errorf("groups: %w", err)
-	}
-	for i := range found {
-		found[i].Title = dlq.GroupTitle(found[i].Title)
-	}
-	return found, nil
-}
-
-// bucketSteps are the widths of a timeline's bars, in seconds.
-var bucketSteps = []int{1, 5, 15, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 7 * 86400, 30 * 86400}
-
-// maxBuckets is how many bars a timeline has at most, but for the widest step.
-const maxBuckets = 72
-
-func timeline(ctx context.Context, tx pgx.Tx, f dlq.Filter, first, last *time.Time) (int, []dlq.Bucket, error) {
-	if first == nil || last == nil {
-		return 300, []dlq.Bucket{}, nil
-	}
-	start, end := *first, *last
-	if f.Since != nil {
-		start = *f.Since
-	}
-	if f.Until != nil && f.Until.Before(end) {
-		end = *f.Until
-	}
-	step := bucketStep(end.Sub(start))
-	cond, args := where(f)
-	args["step"] = step
-	type row struct {
-		Bucket time.Time
-		Class  dlq.Class
-		Count  int64
-	}
-	rows, _ := tx.Query(ctx, `select date_bin(make_interval(secs => @step::int), d.failed_at, 'epoch'::timestamptz) as bucket, d.class, count(*) as count
-		from dead_letters d where `+cond+` group by 1, 2`, args)
-	counts, err := pgx.CollectRows(rows, pgx.RowToStructByName[row])
-	if err != nil {
-		return 0, nil, fmt.Errorf("timeline: %w", err)
-	}
-	from, to := start.Unix()/int64(step), end.Unix()/int64(step)
-	buckets := make([]dlq.Bucket, to-from+1)
-	for i := range buckets {
-		buckets[i] = dlq.Bucket{Start: time.Unix((from+int64(i))*int64(step), 0).UTC(), ByClass: map[dlq.Class]int64{}}
-	}
-	for _, r := range counts {
-		if i := r.Bucket.Unix()/int64(step) - from; i >= 0 && i < int64(len(buckets)) {
-			buckets[i].ByClass[r.Class] = r.Count
-		}
-	}
-	return step, buckets, nil
-}
-
-func bucketStep(span time.Duration) int {
-	for _, step := range bucketSteps {
-		if int(span.Seconds())/step < maxBuckets {
-			return step
-		}
-	}
-	// Letters of decades in one view: still no more bars than can be drawn.
-	widest := bucketSteps[len(bucketSteps)-1]
-	return widest * (1 + int(span.Seconds())/widest/maxBuckets)
-}
-
 // Depth is the state of the whole queue.
 func (s *Store) Depth(ctx context.Context) (*dlq.Depth, error) {
-	rows, _ := s.pool.Query(ctx, `
-		select count(*) filter (where status = 'pending') as pending,
-			count(*) filter (where status = 'redriving') as redriving,
-			count(*) filter (where status = 'quarantined') as quarantined,
-			count(*) filter (where located_by = 'none') as unlocated,
-			(select count(*) from dead_letters where failed_at >= now() - interval '1 hour') as in_last_hour,
-			(select count(*) from dead_letters where status = 'replayed' and resolved_at is not null and resolved_at >= now() - interval '1 hour') as out_last_hour,
-			min(first_failed_at) as oldest_open,
-			(select count(*) from events where state in ('accepted', 'retrying')) as in_flight
-		from dead_letters where status in ('pending', 'redriving', 'quarantined')`)
-	depth, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[dlq.Depth])
+	depth := &dlq.Depth{}
+	err := s.reading(ctx, func(tx pgx.Tx) error {
+		if err := s.countDepth(ctx, tx, depth); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, `select
+			(select count(*) from dead_letters where status = 'replayed' and resolved_at >= now() - interval '1 hour'),
+			(select min(first_failed_at) from dead_letters where status in ('pending', 'redriving', 'quarantined')),
+			(select count(*) from events where state in ('accepted', 'retrying'))`).
+			Scan(&depth.OutLastHour, &depth.OldestOpen, &depth.InFlight)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("depth: %w", err)
 	}
 	return depth, nil
+}
+
+func (s *Store) countDepth(ctx context.Context, tx pgx.Tx, depth *dlq.Depth) error {
+	lastHour := clampSecond(time.Now().Add(-time.Hour).Unix())
+	c, err := s.read(ctx, tx, need{seconds: true, window: tally.Everything, summary: kindHours, edges: []uint64{lastHour}})
+	if err != nil {
+		return err
+	}
+	perFacet := make([]int64, len(c.facets))
+	c.each(c.selected(&dlq.Filter{Statuses: dlq.Statuses}), func(e entry) {
+		perFacet[e.Facet] += int64(e.Weight)
+		if uint64(e.Second) >= lastHour {
+			depth.InLastHour += int64(e.Weight)
+		}
+	})
+	for id, n := range perFacet {
+		f := c.facets[id]
+		if f == nil {
+			continue
+		}
+		if f.Status.Open() && f.LocatedBy == dlq.LocatedByNone {
+			depth.Unlocated += n
+		}
+		switch f.Status {
+		case dlq.StatusPending:
+			depth.Pending += n
+		case dlq.StatusRedriving:
+			depth.Redriving += n
+		case dlq.StatusQuarantined:
+			depth.Quarantined += n
+		}
+	}
+	return nil
 }
 
 // AnyLetter reports whether there ever was a letter.

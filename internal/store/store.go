@@ -7,18 +7,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"geodlq/internal/dlq"
 )
 
 // Store reads and writes geodlq's tables.
 type Store struct {
-	pool  *pgxpool.Pool
-	rules Rules
+	pool   *pgxpool.Pool
+	rules  Rules
+	facets facetCache
+	blocks blockCache
+	folded atomic.Int64 // changes since the log was vacuumed
 }
 
 // Rules are the parts of the configuration that the tables' transitions obey.
@@ -28,6 +34,7 @@ type Rules struct {
 	RedriveCap     int           // redrives that may fail before a letter is quarantined
 	RedriveBackoff time.Duration // times the failed redrives: a letter's not_before
 	UndoWindow     time.Duration // for which the redrive of one letter waits, and can be taken back
+	ReadTimeout    time.Duration // for a statement that reads letters by a filter; 0: none
 }
 
 // New returns a Store over a migrated database.
@@ -83,6 +90,27 @@ func (s *Store) Ping(ctx context.Context) error {
 	}
 	return nil
 }
+
+// queryer is a pool or a transaction.
+type queryer interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// reading runs fn in a snapshot that changes nothing, and gives up a statement of it
+// after Rules.ReadTimeout: ErrTooSlow.
+func (s *Store) reading(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	options := snapshotTx
+	options.BeginQuery = fmt.Sprintf("begin isolation level repeatable read read only; set local statement_timeout = %d",
+		s.rules.ReadTimeout.Milliseconds())
+	err := pgx.BeginTxFunc(ctx, s.pool, options, fn)
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == "57014" && ctx.Err() == nil { // query_canceled
+		return fmt.Errorf("%w: %w", dlq.ErrTooSlow, err)
+	}
+	return err
+}
+
+var snapshotTx = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 
 // inTx runs fn in a transaction, which it commits when fn returns nil.
 func (s *Store) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {

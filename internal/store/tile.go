@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/tally"
 )
 
 // Zooms of the tiles: cells with counts up to MaxCellZoom, single letters beyond.
@@ -18,10 +19,11 @@ const (
 )
 
 // cellBits is the zoom of dead_letters.cell; a tile shows 2^cellsPerTile cells
-// along each side.
+// along each side, and places what a cell counts by 2^subcellsPerTile.
 const (
-	cellBits     = 30
-	cellsPerTile = 3
+	cellBits        = 30
+	cellsPerTile    = 3
+	subcellsPerTile = 6
 )
 
 // inTile selects by the quadkey range of a tile, half-open, so that each letter
@@ -46,36 +48,110 @@ func tilePoint(lon, lat string) string {
 func anchorLon(anchor string) string { return fmt.Sprintf(tileLon, anchor) }
 func anchorLat(anchor string) string { return fmt.Sprintf(tileLat, anchor) }
 
+// quadkey is a tile's address as a number, x and y interleaved, x lowest.
+func quadkey(t dlq.Tile) int64 {
+	var key int64
+	for bit := range t.Z {
+		key |= int64(t.X>>bit&1)<<(2*bit) | int64(t.Y>>bit&1)<<(2*bit+1)
+	}
+	return key
+}
+
 // tileArgs are the numbers of a tile that its SQL needs.
 func tileArgs(t dlq.Tile) pgx.NamedArgs {
-	var prefix int64
-	for bit := range t.Z {
-		prefix |= int64(t.X>>bit&1)<<(2*bit) | int64(t.Y>>bit&1)<<(2*bit+1)
-	}
+	prefix := quadkey(t)
 	shift := 2 * (cellBits - t.Z)
 	return pgx.NamedArgs{
 		"z": t.Z, "x": t.X, "y": t.Y,
 		"cell_from": prefix << shift, "cell_to": (prefix + 1) << shift,
-		"cell_shift": 2 * max(cellBits-t.Z-cellsPerTile, 0),
-		"tiles":      float64(int64(1) << t.Z), "tile_x": float64(t.X), "tile_y": float64(t.Y),
+		"cell_shift": 2 * max(cellBits-t.Z-cellsPerTile, 0), "subcell_shift": 2 * max(cellBits-t.Z-subcellsPerTile, 0),
+		"tiles": float64(int64(1) << t.Z), "tile_x": float64(t.X), "tile_y": float64(t.Y),
 	}
 }
 
 // Tile is a Mapbox vector tile (MVT 2.1) of the letters of a filter, empty where
-// there are none. Over all tiles of a zoom the counts of layer cells (to
-// MaxCellZoom) or letters (beyond) sum to the filter's located letters.
-func (s *Store) Tile(ctx context.Context, f dlq.Filter, t dlq.Tile) ([]byte, error) {
+// there are none, and the Version of the letters that it shows. Over all tiles of a
+// zoom the counts of layer cells (to MaxCellZoom) or letters (beyond) sum to the
+// filter's located letters. ErrTooSlow where rows have to be read, and are too many.
+func (s *Store) Tile(ctx context.Context, f dlq.Filter, t dlq.Tile) (tile []byte, version string, err error) {
+	read := s.countTile
+	if t.Z > MaxCellZoom {
+		read = s.letterTile
+	} else if !countable(f) {
+		read = s.rowTile
+	}
+	err = s.reading(ctx, func(tx pgx.Tx) error {
+		tile, version, err = read(ctx, tx, f, t)
+		return err
+	})
+	if err != nil {
+		return nil, "", fmt.Errorf("tile: %w", err)
+	}
+	return tile, version, nil
+}
+
+// countTile draws a tile of cells from counts.
+func (s *Store) countTile(ctx context.Context, tx pgx.Tx, f dlq.Filter, t dlq.Tile) ([]byte, string, error) {
+	shift := 2 * (tally.Zoom - t.Z)
+	prefix := uint64(quadkey(t))
+	n := need{cells: true, rest: f, window: wholeSeconds(f)}
+	n.window.CellFrom, n.window.CellTo = prefix<<shift, (prefix+1)<<shift
+	if n.seconds = f.Since != nil || f.Until != nil; !n.seconds && t.Z+subcellsPerTile <= worldZoom {
+		n.summary = kindWorld
+	}
+	c, err := s.read(ctx, tx, n)
+	if err != nil {
+		return nil, "", err
+	}
+	located := true
+	if f.Located != nil && !*f.Located {
+		return nil, c.version, nil
+	}
+	f.Located = &located
+	grid := &cellGrid{}
+	slots := c.classSlots()
+	subShift := shift - 2*subcellsPerTile
+	count := func(e entry) {
+		if key := uint64(e.Cell); key >= n.window.CellFrom && key < n.window.CellTo {
+			grid.add(int((key-n.window.CellFrom)>>subShift), slots[e.Facet], int64(e.Weight))
+		}
+	}
+	selected := c.selected(&f)
+	c.each(selected, count)
+	c.eachRest(selected, count)
+	return grid.tile(), c.version, nil
+}
+
+// rowTile draws a tile of cells from letters.
+func (s *Store) rowTile(ctx context.Context, tx pgx.Tx, f dlq.Filter, t dlq.Tile) ([]byte, string, error) {
 	cond, args := where(f)
 	maps.Copy(args, tileArgs(t))
-	query := cellTile
-	if t.Z > MaxCellZoom {
-		query = letterTile
+	rows, _ := tx.Query(ctx, `select ((d.cell - @cell_from) >> @subcell_shift)::int, d.class, count(*)
+		from dead_letters d where `+cond+` and `+inTile+` group by 1, 2`, args)
+	grid := &cellGrid{}
+	var subcell int
+	var class dlq.Class
+	var n int64
+	_, err := pgx.ForEachRow(rows, []any{&subcell, &class, &n}, func() error {
+		grid.add(subcell, classSlot(class), n)
+		return nil
+	})
+	if err != nil {
+		return nil, "", err
 	}
-	var tile []byte
-	if err := s.pool.QueryRow(ctx, strings.ReplaceAll(query, "{where}", cond), args).Scan(&tile); err != nil {
-		return nil, fmt.Errorf("tile: %w", err)
+	version, err := version(ctx, tx)
+	return grid.tile(), version, err
+}
+
+// letterTile draws a tile of single letters.
+func (s *Store) letterTile(ctx context.Context, tx pgx.Tx, f dlq.Filter, t dlq.Tile) (tile []byte, _ string, err error) {
+	cond, args := where(f)
+	maps.Copy(args, tileArgs(t))
+	if err := tx.QueryRow(ctx, strings.ReplaceAll(letterTile, "{where}", cond), args).Scan(&tile); err != nil {
+		return nil, "", err
 	}
-	return tile, nil
+	version, err := version(ctx, tx)
+	return tile, version, err
 }
 
 // countsByName writes a count for each name, absent where it is zero.
@@ -104,14 +180,6 @@ func quoted[T ~string](names []T) string {
 	}
 	return strings.Join(out, ", ")
 }
-
-var cellTile = `select coalesce(ST_AsMVT(t, 'cells', 4096, 'geom'), '') from (
-	select ` + tilePoint("c.lon", "c.lat") + ` as geom, c.count, ` + mostFrequent(dlq.Classes) + ` as class,
-		` + quoted(dlq.Classes) + ` from (
-		select avg(` + anchorLon("d.anchor") + `) as lon, avg(` + anchorLat("d.anchor") + `) as lat, count(*) as count,
-			` + countsByName("d.class", dlq.Classes) + `
-		from dead_letters d where {where} and ` + inTile + `
-		group by d.cell >> @cell_shift) c) t`
 
 // letterTile has a point for each letter, and apart from that the shapes that lie
 // in the tile and the places of flaws. Shapes are found by the tile's envelope in

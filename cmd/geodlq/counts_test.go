@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+)
+
+func (s *server) command(args ...string) (string, error) {
+	var out bytes.Buffer
+	err := run(context.Background(), args, func(name string) string { return s.env[name] }, &out, os.Stderr)
+	return out.String(), err
+}
+
+func TestCountsAreVerifiedAndRebuiltByACommand(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	s.deadEvents(200)
+	if out, err := s.command("counts", "verify"); err != nil || !strings.Contains(out, "right about 200 letters") {
+		t.Errorf("%s %v", out, err)
+	}
+	s.exec("insert into letter_deltas (facet, cell, failed_at, attempts) select facet, cell, failed_at, attempts from dead_letters limit 1")
+	if out, err := s.command("counts", "verify"); err == nil || !strings.Contains(err.Error(), "wrong about 1 kinds") {
+		t.Errorf("%s %v", out, err)
+	}
+	if out, err := s.command("counts", "rebuild"); err != nil || !strings.Contains(out, "of 200 letters") {
+		t.Errorf("%s %v", out, err)
+	}
+	if out, err := s.command("counts", "verify"); err != nil || !strings.Contains(out, "right about 200 letters") {
+		t.Errorf("%s %v", out, err)
+	}
+	if _, err := s.command("counts"); err == nil {
+		t.Error("counts of nothing")
+	}
+}
+
+func TestATileThatDidNotChangeIsNotAskedForAgain(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	other := webOnly(t, s.env["DATABASE_URL"])
+	s.deadEvents(300)
+	const world, corner = "/tiles/0/0/0.mvt?source=default", "/tiles/9/0/0.mvt"
+	first := s.get(world)
+	if n := countInTile(t, first.body); n != 300 {
+		t.Fatalf("%v letters", n)
+	}
+	again := func(on *server, path string, a answer) int {
+		return on.do("GET", path, map[string]string{"If-None-Match": a.header.Get("ETag")}, nil).status
+	}
+	s.eventually("the log to be folded", func() bool { return s.count("select count(*) from letter_deltas") == 0 })
+	first = s.get(world)
+	empty := s.get(corner)
+	// Without the blocks a tile would be another one: nobody may ask.
+	s.exec("alter table letter_blocks rename to mislaid_letter_blocks")
+	for _, on := range []*server{s, other} {
+		if status := again(on, world, first); status != 304 {
+			t.Errorf("again: %d", status)
+		}
+		if status := again(on, corner, empty); status != 304 {
+			t.Errorf("an empty one again: %d", status)
+		}
+		if status := again(on, "/tiles/0/0/0.mvt", first); status == 304 {
+			t.Error("another filter has the same tag")
+		}
+	}
+	s.exec("alter table mislaid_letter_blocks rename to letter_blocks")
+	s.exec("update dead_letters set status = 'abandoned' where id = (select max(id) from dead_letters)")
+	if status := again(other, world, first); status != 200 {
+		t.Errorf("after a change: %d", status)
+	}
+	if n := countInTile(t, other.get(world).body); n != 299 {
+		t.Errorf("%v letters", n)
+	}
+	if status := again(other, corner, empty); status != 304 {
+		t.Errorf("after a change elsewhere: %d", status)
+	}
+}
+
+func TestAFilterThatTakesTooLongSaysSo(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, map[string]string{"GEODLQ_READ_TIMEOUT": "20ms"})
+	s.deadEvents(30_000)
+	s.exec("update dead_letters set error = repeat('no match of it ', 120)")
+	for _, path := range []string{"/v1/stats?q=b%25z_needle", "/v1/dead-letters?q=needle", "/tiles/0/0/0.mvt?q=needle"} {
+		a := s.get(path)
+		if a.status != 422 || !strings.Contains(string(a.body), "Narrow it down") {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	if a := s.do("GET", "/?q=needle", map[string]string{"Accept": "text/html"}, nil); a.status != 422 || !strings.Contains(string(a.body), "Narrow it down") {
+		t.Errorf("the page: %d", a.status)
+	}
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"geodlq/internal/store"
+)
+
+// foldEvery is how often changes of letters are folded into the counts. Counts are
+// exact in between too: folding keeps them quick.
+const foldEvery = 500 * time.Millisecond
+
+// foldComplaint is how often a failure to fold is logged: while the database is away
+// each one fails.
+const foldComplaint = 10 * time.Second
+
+// keepFolding folds until it is stopped, in every process: the database lets one at
+// a time.
+func keepFolding(ctx context.Context, s *store.Store, logger *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(foldEvery)
+		defer tick.Stop()
+		var complained time.Time
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			_, err := s.Fold(ctx)
+			if err != nil && ctx.Err() == nil && time.Since(complained) > foldComplaint {
+				complained = time.Now()
+				logger.Warn("the counts of letters were not folded; they are exact, but slow to read", "error", err)
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}

@@ -1,0 +1,292 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"geodlq/internal/dlq"
+	"geodlq/internal/tally"
+)
+
+// facetCache holds the names of facets, which never change once they are folded.
+type facetCache struct {
+	mu   sync.Mutex
+	last uint32
+	all  []*facet // by id; nil where there is none
+}
+
+// facet is the names of letters that are counted as one, with the hash that they
+// carry.
+type facet struct {
+	names
+	id   uint32
+	hash int64
+}
+
+// newFacetsSQL reads facets that were folded since.
+const newFacetsSQL = `select id, facet, class, stage, status, source, task, fingerprint, located_by, located
+	from facets where id > $1 order by id`
+
+func scanFacet(row pgx.CollectableRow) (*facet, error) {
+	f := &facet{}
+	return f, row.Scan(&f.id, &f.hash, &f.Class, &f.Stage, &f.Status, &f.Source, &f.Task, &f.Fingerprint, &f.LocatedBy, &f.Located)
+}
+
+// add takes facets that were read since what was known, and returns all.
+func (c *facetCache) add(facets []*facet) []*facet {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range facets {
+		if f.id <= c.last {
+			continue // another reader was faster
+		}
+		c.all = append(c.all, make([]*facet, int(f.id)+1-len(c.all))...)
+		c.all[f.id] = f
+		c.last = f.id
+	}
+	return c.all
+}
+
+func (c *facetCache) known() uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
+// need is what is to be read of the counts.
+type need struct {
+	cells, seconds, attempts bool // beside facets
+
+	window  tally.Window
+	summary int        // kindWorld or kindHours, where that suffices; else kindFull
+	edges   []uint64   // seconds that part an hour, where the summary is kindHours
+	rest    dlq.Filter // letters of parts of a second at its ends are read as rows
+}
+
+// counts is what runs and log say in one snapshot.
+type counts struct {
+	facets  []*facet // by id, those of the log that are not folded yet behind
+	pieces  []piece
+	rest    *tally.Block // letters in the parts of a second at the window's ends, or nil
+	version string       // differs whenever a letter was written in between
+}
+
+// entry is what counts are made of.
+type entry = tally.Entry
+
+// piece is a block with the windows in which it counts.
+type piece struct {
+	block   *tally.Block
+	windows []tally.Window
+}
+
+// each calls fn for the entries of the selected facets.
+func (c *counts) each(selected []bool, fn func(entry)) {
+	for i := range c.pieces {
+		for _, w := range c.pieces[i].windows {
+			c.pieces[i].block.Each(w, selected, fn)
+		}
+	}
+}
+
+// eachRest calls fn for the letters in parts of a second.
+func (c *counts) eachRest(selected []bool, fn func(entry)) {
+	if c.rest != nil {
+		c.rest.Each(tally.Everything, selected, fn)
+	}
+}
+
+// selected marks the facets of a filter.
+func (c *counts) selected(f *dlq.Filter) []bool {
+	m := match(f, nil)
+	out := make([]bool, len(c.facets))
+	for i, facet := range c.facets {
+		out[i] = facet != nil && m.selects(&facet.names)
+	}
+	return out
+}
+
+// wholeSeconds is the part of a filter's time that is whole seconds.
+func wholeSeconds(f dlq.Filter) tally.Window {
+	w := tally.Everything
+	if f.Since != nil {
+		w.SecondFrom = clampSecond(f.Since.Add(time.Second - 1).Unix())
+	}
+	if f.Until != nil {
+		w.SecondTo = clampSecond(f.Until.Unix())
+	}
+	w.SecondTo = max(w.SecondTo, w.SecondFrom)
+	return w
+}
+
+func clampSecond(unix int64) uint64 { return uint64(max(0, min(unix, 1<<32))) }
+
+// hourParts are the ends of a window that part an hour.
+func hourParts(w tally.Window) []uint64 {
+	var parts []uint64
+	for _, s := range []uint64{w.SecondFrom, w.SecondTo} {
+		if s%hour != 0 {
+			parts = append(parts, s)
+		}
+	}
+	return parts
+}
+
+// read reads counts in the snapshot of a transaction.
+func (s *Store) read(ctx context.Context, tx pgx.Tx, n need) (*counts, error) {
+	c := &counts{}
+	var changes []change
+	var fold int64
+	var facets []*facet
+	batch := &pgx.Batch{}
+	batch.Queue("select fold from letter_folds").QueryRow(func(row pgx.Row) error { return row.Scan(&fold) })
+	batch.Queue(newFacetsSQL, s.facets.known()).Query(func(rows pgx.Rows) (err error) {
+		facets, err = pgx.CollectRows(rows, scanFacet)
+		return err
+	})
+	batch.Queue(pendingSQL).Query(func(rows pgx.Rows) (err error) {
+		changes, err = pgx.CollectRows(rows, scanChange)
+		return err
+	})
+	var headers []header
+	batch.Queue(headersSQL, pgx.NamedArgs{
+		"summary": n.summary, "edges": hoursOf(n.edges),
+		"cell_from": int64(n.window.CellFrom), "cell_to": int64(n.window.CellTo),
+		"second_from": int64(n.window.SecondFrom), "second_to": int64(n.window.SecondTo),
+	}).Query(func(rows pgx.Rows) (err error) {
+		headers, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (h header, err error) {
+			return h, row.Scan(&h.id, &h.kind, &h.summed)
+		})
+		return err
+	})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("counts: %w", err)
+	}
+	var err error
+	if c.pieces, err = s.pieces(ctx, tx, headers, n); err != nil {
+		return nil, err
+	}
+	c.version = fmt.Sprintf("%d.%d", fold, len(changes))
+	c.facets = s.facets.add(facets)
+	return c, c.addLetters(ctx, tx, changes, n)
+}
+
+// addLetters adds what the log says, and the letters in parts of a second. Facets
+// that were not folded yet get numbers of their own.
+func (c *counts) addLetters(ctx context.Context, tx pgx.Tx, changes []change, n need) error {
+	rest, err := restSides(ctx, tx, n.rest)
+	if err != nil {
+		return err
+	}
+	var unknown []int64
+	seen := map[int64]bool{}
+	sides := make([]*side, 0, 2*len(changes)+len(rest))
+	for i := range changes {
+		sides = append(sides, &changes[i].was, &changes[i].is)
+	}
+	for i := range rest {
+		sides = append(sides, &rest[i])
+	}
+	for _, s := range sides {
+		if s.Facet != nil && s.ID == nil && !seen[*s.Facet] {
+			seen[*s.Facet] = true
+			unknown = append(unknown, *s.Facet)
+		}
+	}
+	if len(unknown) > 0 {
+		if err := c.nameUnknown(ctx, tx, unknown, sides); err != nil {
+			return err
+		}
+	}
+	if entries := appendKnown(nil, changes); len(entries) > 0 {
+		c.pieces = append(c.pieces, piece{tally.Pack(entries), []tally.Window{n.window}})
+	}
+	if len(rest) > 0 {
+		entries := make([]tally.Entry, 0, len(rest))
+		for i := range rest {
+			if rest[i].ID != nil {
+				entries = append(entries, rest[i].entry(int32(*rest[i].ID), 1))
+			}
+		}
+		if len(entries) > 0 {
+			c.rest = tally.Pack(entries)
+		}
+	}
+	return nil
+}
+
+// nameUnknown numbers facets of the log. One that has no letter any more counts
+// nothing, and stays without a number.
+func (c *counts) nameUnknown(ctx context.Context, tx pgx.Tx, unknown []int64, sides []*side) error {
+	rows, _ := tx.Query(ctx, `select 0, x.facet, l.* from unnest($1::bigint[]) x (facet)
+		cross join lateral (`+facetNamesSQL+` where d.facet = x.facet limit 1) l`, unknown)
+	facets, err := pgx.CollectRows(rows, scanFacet)
+	if err != nil {
+		return fmt.Errorf("names of new facets: %w", err)
+	}
+	c.facets = slices.Clone(c.facets)
+	ids := make(map[int64]uint32, len(facets))
+	for _, f := range facets {
+		ids[f.hash] = uint32(len(c.facets))
+		c.facets = append(c.facets, f)
+	}
+	for _, s := range sides {
+		if s.Facet == nil || s.ID != nil {
+			continue
+		}
+		if id, ok := ids[*s.Facet]; ok {
+			s.ID = &id
+		}
+	}
+	return nil
+}
+
+// restSides reads the letters that failed in the parts of a second at the ends of a
+// filter's time, whatever their names.
+func restSides(ctx context.Context, tx pgx.Tx, f dlq.Filter) ([]side, error) {
+	var parts [][2]time.Time
+	w := wholeSeconds(f)
+	if f.Since != nil && f.Since.Nanosecond() != 0 {
+		end := f.Since.Truncate(time.Second).Add(time.Second)
+		if f.Until != nil && f.Until.Before(end) {
+			end = *f.Until
+		}
+		parts = append(parts, [2]time.Time{*f.Since, end})
+	}
+	if f.Until != nil && f.Until.Nanosecond() != 0 && clampSecond(f.Until.Unix()) >= w.SecondFrom {
+		parts = append(parts, [2]time.Time{f.Until.Truncate(time.Second), *f.Until})
+	}
+	var sides []side
+	for _, part := range parts {
+		rows, _ := tx.Query(ctx, `select d.facet, k.id, `+fmt.Sprintf(entryCell, "d.cell")+`, `+fmt.Sprintf(entrySecond, "d.failed_at")+`, d.attempts
+			from dead_letters d left join facets k on k.facet = d.facet
+			where d.failed_at >= $1 and d.failed_at < $2`, part[0], part[1])
+		found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (side, error) {
+			var s side
+			return s, row.Scan(&s.Facet, &s.ID, &s.Cell, &s.Second, &s.Attempts)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("letters of a part of a second: %w", err)
+		}
+		sides = append(sides, found...)
+	}
+	return sides, nil
+}
+
+// Version is a mark of all letters: it differs from any earlier one if a letter was
+// written in between. It costs next to nothing, and is the same for every process.
+func (s *Store) Version(ctx context.Context) (string, error) { return version(ctx, s.pool) }
+
+func version(ctx context.Context, on queryer) (string, error) {
+	var version string
+	err := on.QueryRow(ctx, "select fold || '.' || (select count(*) from letter_deltas) from letter_folds").Scan(&version)
+	if err != nil {
+		return "", fmt.Errorf("version: %w", err)
+	}
+	return version, nil
+}
