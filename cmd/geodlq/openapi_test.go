@@ -186,6 +186,7 @@ func TestTheServerKeepsTheContract(t *testing.T) {
 	t.Run("answers of a running server", c.testRunning)
 	t.Run("answers while the database is away", c.testDatabaseAway)
 	t.Run("answers while the database is broken", c.testDatabaseBroken)
+	t.Run("answers that would take too long", c.testTooSlow)
 	if t.Failed() {
 		return
 	}
@@ -822,6 +823,14 @@ func (c *contract) testDatabaseAway(t *testing.T) {
 	c.want(s, 503, "getReady", call{})
 	c.want(s, 503, "getReady", call{header: map[string]string{"Accept": "text/html"}})
 	c.want(s, 200, "getHealth", call{})
+}
+
+func (c *contract) testTooSlow(t *testing.T) {
+	s := startServer(t, map[string]string{"GEODLQ_READ_TIMEOUT": "50ms"})
+	s.slow()
+	for operation, in := range map[string]call{"listLetters": {query: "q=x"}, "getStats": {query: "q=x"}, "getTile": {param: "0", more: []string{"0", "0"}, query: "q=x"}} {
+		c.want(s, 422, operation, in)
+	}
 }
 
 func (c *contract) testDatabaseBroken(t *testing.T) {

@@ -52,7 +52,7 @@ func randomFilter(r *rand.Rand) dlq.Filter {
 	moment := func() *time.Time {
 		grain := []time.Duration{time.Hour, time.Minute, time.Second, time.Microsecond}[r.IntN(4)]
 		at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Add(-time.Duration(r.Float64() * r.Float64() * float64(40*24*time.Hour))).Truncate(grain)
-		if r.IntN(4) == 0 { // around what many letters have
+		if r.IntN(2) == 0 { // around what many letters have
 			at = time.Date(2026, 3, 1, 10, 0, 0, 250_000_000, time.UTC).Add(time.Duration(r.IntN(3)-1) * time.Microsecond)
 		}
 		return &at

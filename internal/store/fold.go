@@ -31,8 +31,9 @@ const summedFrom = 4 * tally.BlockEntries
 const foldChunk = 200_000
 
 // mergeFactor: a run is merged with the one before it unless that is so many times
-// as large. What runs hold beyond one of each key stays below a third.
-const mergeFactor = 4
+// as large. What runs hold beyond one of each key stays below a tenth, so that churn
+// is hardly read; each change is written anew some twenty times, of 20 bytes.
+const mergeFactor = 12
 
 // vacuumAfter is how many folded changes leave so much behind that reading the log
 // would notice.
