@@ -118,6 +118,10 @@ create trigger geodlq_count_none after truncate on dead_letters
 insert into letter_deltas (facet, cell, failed_at, attempts)
 select facet, cell, failed_at, attempts from dead_letters;
 
+-- Lists look letters up by facet in an index alone, as far as it was vacuumed.
+alter table dead_letters set (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05,
+    autovacuum_analyze_scale_factor = 0.05);
+
 -- Shapes and flaws of a tile are sought among the letters that have some.
 create index dead_letters_shape on dead_letters using gist (geom) where ST_Dimension(geom) > 0;
 create index dead_letters_flaw on dead_letters using gist (geom) where invalid_at is not null;
@@ -130,6 +134,8 @@ create index dead_letters_replayed on dead_letters (resolved_at) where status = 
 
 drop index dead_letters_replayed;
 create index dead_letters_resolved_at on dead_letters (resolved_at) where resolved_at is not null;
+alter table dead_letters reset (autovacuum_vacuum_scale_factor, autovacuum_vacuum_insert_scale_factor,
+    autovacuum_analyze_scale_factor);
 drop index dead_letters_oldest_open;
 drop index dead_letters_flaw;
 drop index dead_letters_shape;

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"golang.org/x/sync/errgroup"
 
 	"geodlq/internal/dlq"
 )
@@ -138,21 +140,13 @@ func (s *Server) getLetters(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx := c.Request().Context()
-	page, err := s.store.Letters(ctx, q.filter, q.after, limit)
+	page, matched, err := s.readPage(c.Request().Context(), q, limit)
 	if err != nil {
 		return err
 	}
 	out := letterCollection{
-		Type: "FeatureCollection", Features: []letterFeature{}, NumberReturned: len(page.Letters),
+		Type: "FeatureCollection", Features: []letterFeature{}, NumberMatched: matched, NumberReturned: len(page.Letters),
 		Links: []link{q.link("self", q.after, limit)}, TimeStamp: time.Now().UTC(),
-	}
-	if q.after == nil {
-		matched, err := s.store.CountLetters(ctx, q.filter)
-		if err != nil {
-			return err
-		}
-		out.NumberMatched = &matched
 	}
 	for i := range page.Letters {
 		out.Features = append(out.Features, featureOf(&page.Letters[i]))
@@ -161,6 +155,24 @@ func (s *Server) getLetters(c echo.Context) error {
 		out.Links = append(out.Links, q.link("next", page.Next, limit))
 	}
 	return answerJSON(c, http.StatusOK, mediaGeoJSON, out)
+}
+
+// readPage reads a page of letters, and at once how many there are if it is the first.
+func (s *Server) readPage(ctx context.Context, q *query, limit int) (page *dlq.Page, matched *int64, err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		page, err = s.store.Letters(ctx, q.filter, q.after, limit)
+		return err
+	})
+	if q.after == nil {
+		group.Go(func() error {
+			n, err := s.store.CountLetters(ctx, q.filter)
+			matched = &n
+			return err
+		})
+	}
+	err = group.Wait()
+	return page, matched, err
 }
 
 // query is a filter with a place in its pages.

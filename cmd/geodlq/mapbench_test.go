@@ -327,6 +327,10 @@ func (s *server) benchLists(b *testing.B) {
 	b.ReportMetric(page.at(0.95).Seconds()*1000, "ms/page-p95")
 }
 
+// churnPause lies between two looks at the world after the churn: while the last of
+// it is folded and merged, a second or two, each look takes longer.
+const churnPause = 150 * time.Millisecond
+
 // benchChurn changes 50,000 statuses, and asks for the world while nothing was
 // vacuumed.
 func (s *server) benchChurn(b *testing.B) {
@@ -359,7 +363,11 @@ func (s *server) benchChurn(b *testing.B) {
 		}
 	}
 	changed := time.Since(began)
-	after := s.worlds(40)
+	var after spread
+	for range 40 {
+		after = append(after, s.worlds(1)...)
+		time.Sleep(churnPause)
+	}
 	b.Logf("world tile, never from memory: calm %s; while 50,000 statuses changed in %s: %s; after: %s, %.1f× of calm",
 		calm, ms(changed), during, after, after.at(0.5).Seconds()/calm.at(0.5).Seconds())
 	b.ReportMetric(after.at(0.5).Seconds()/calm.at(0.5).Seconds(), "×/churn")
@@ -397,7 +405,7 @@ func (s *server) benchCapture(b *testing.B) {
 		}
 		s.exec("alter table dead_letters disable trigger geodlq_count")
 		without = append(without, s.captures(round))
-		s.exec("delete from dead_letters where work_key like $1", fmt.Sprintf("capture-%d-%%", round)) // as if it had never been
+		s.exec("delete from dead_letters where work_key like $1", fmt.Sprintf("capture-%d-%%", round)) // nobody counted them
 		s.exec("alter table dead_letters enable trigger geodlq_count")
 	}
 	ratio := without.at(0).Seconds() / with.at(0).Seconds()
@@ -409,7 +417,7 @@ func (s *server) benchCapture(b *testing.B) {
 // captures ends jobs in flight as discarded, and is how long that takes.
 func (s *server) captures(round int) time.Duration {
 	s.t.Helper()
-	run := fmt.Sprintf("capture-%d-", round)
+	run := fmt.Sprintf("capture-%d-%d-", round, time.Now().UnixNano())
 	s.exec(`with e as (
 			insert into events (work_key, source, body, size, sha256, media_type, job_id)
 			select $1 || i, 'bench', '{}', 2, sha256('{}'), 'application/geo+json', nextval('river_job_id_seq')

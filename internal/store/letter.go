@@ -36,8 +36,9 @@ func (s *Store) Letter(ctx context.Context, id int64) (*dlq.Letter, error) {
 
 // maxProbed is of how many facets at most the newest letters are sought in each, and
 // those of the page among them: that takes as long however few letters a filter
-// selects. One of more facets selects so many letters that they are met soon.
-const maxProbed = 128
+// selects, and however many others came last. One of more facets selects so many
+// letters that they are met soon.
+const maxProbed = 512
 
 // Letters is a page of at most limit letters of a filter, newest first, behind
 // the cursor (nil: the first). ErrTooSlow where too many have to be looked at.
@@ -118,7 +119,11 @@ func (s *Store) CountLetters(ctx context.Context, f dlq.Filter) (n int64, err er
 
 func (s *Store) countByFacet(ctx context.Context, tx pgx.Tx, f dlq.Filter) (n int64, err error) {
 	window := wholeSeconds(f)
-	c, err := s.read(ctx, tx, need{seconds: true, window: window, summary: kindHours, edges: hourParts(window), rest: f})
+	of := need{seconds: true, window: window, summary: kindHours, edges: hourParts(window), rest: f}
+	if f.Since == nil && f.Until == nil {
+		of = need{window: window, summary: kindWorld}
+	}
+	c, err := s.read(ctx, tx, of)
 	if err != nil {
 		return 0, err
 	}

@@ -193,18 +193,20 @@ func (s *Store) Depth(ctx context.Context) (*dlq.Depth, error) {
 }
 
 func (s *Store) countDepth(ctx context.Context, tx pgx.Tx, depth *dlq.Depth) error {
-	lastHour := clampSecond(time.Now().Add(-time.Hour).Unix())
-	c, err := s.read(ctx, tx, need{seconds: true, window: tally.Everything, summary: kindHours, edges: []uint64{lastHour}})
+	c, err := s.read(ctx, tx, need{window: tally.Everything, summary: kindWorld})
 	if err != nil {
 		return err
 	}
+	all := dlq.Filter{Statuses: dlq.Statuses}
 	perFacet := make([]int64, len(c.facets))
-	c.each(c.selected(&dlq.Filter{Statuses: dlq.Statuses}), func(e entry) {
-		perFacet[e.Facet] += int64(e.Weight)
-		if uint64(e.Second) >= lastHour {
-			depth.InLastHour += int64(e.Weight)
-		}
-	})
+	c.each(c.selected(&all), func(e entry) { perFacet[e.Facet] += int64(e.Weight) })
+	lastHour := tally.Everything
+	lastHour.SecondFrom = clampSecond(time.Now().Add(-time.Hour).Unix())
+	recent, err := s.read(ctx, tx, need{seconds: true, window: lastHour})
+	if err != nil {
+		return err
+	}
+	recent.each(recent.selected(&all), func(e entry) { depth.InLastHour += int64(e.Weight) })
 	for id, n := range perFacet {
 		f := c.facets[id]
 		if f == nil {
