@@ -131,7 +131,7 @@ func Letter(p LetterPage) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = layout(shell{Title: string(p.Letter.Class) + " · " + subject(p.Letter), Kind: "letter", Map: p.mappable()}).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = layout(shell{Title: string(p.Letter.Class) + " · " + subject(p.Letter), Kind: "letter", Map: p.mappable(), Outage: p.Outage}).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

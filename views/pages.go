@@ -16,6 +16,7 @@ import (
 
 // TriagePage is the page at /: the queue, and its letters under a filter.
 type TriagePage struct {
+	Outage    *Outage     // nil: all is well
 	Depth     *dlq.Depth  // nil hides the strip
 	Charts    *dlq.Charts // nil hides the charts
 	Filter    dlq.Filter
@@ -52,6 +53,7 @@ type Demo struct {
 
 // LetterPage is the page of one letter.
 type LetterPage struct {
+	Outage  *Outage // nil: all is well
 	Letter  *dlq.Letter
 	Payload PayloadView
 	History []dlq.HistoryEntry // oldest first
@@ -69,6 +71,7 @@ type LetterPage struct {
 
 // RedrivePage is the page of one order.
 type RedrivePage struct {
+	Outage    *Outage // nil: all is well
 	Redrive   dlq.Redrive
 	Items     []dlq.RedriveItem
 	Next      string               // path of the next page of items, "" on the last
@@ -84,6 +87,7 @@ type RedrivePage struct {
 
 // RedrivesPage lists the orders, the newest first.
 type RedrivesPage struct {
+	Outage   *Outage // nil: all is well
 	Redrives []dlq.Redrive
 	Next     string // path of the next page, "" on the last
 	Now      time.Time
@@ -108,6 +112,7 @@ type Header struct{ Name, Value string }
 
 // ProblemPage is an error as a page.
 type ProblemPage struct {
+	Outage *Outage // nil: all is well
 	Status int
 	Title  string // "": the text of Status
 	Detail string
@@ -191,6 +196,9 @@ func (p ProblemPage) title() string {
 
 // advice is what to do about a problem.
 func (p ProblemPage) advice() string {
+	if p.Outage != nil {
+		return "" // the page says more of it above
+	}
 	switch p.Status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
 		return "Correct the address or the form and try again, or start from the whole queue."

@@ -44,6 +44,7 @@ var statuses = []struct {
 	{dlq.ErrInvalid, http.StatusUnprocessableEntity, ""},
 	{dlq.ErrBadRequest, http.StatusBadRequest, ""},
 	{dlq.ErrTooLarge, http.StatusRequestEntityTooLarge, ""},
+	{dlq.ErrNoRoom, http.StatusServiceUnavailable, "The database is away, and the spool on this server's disk is full or can't be written. Nothing was stored; send it again later, under the same key."},
 	{dlq.ErrOverloaded, http.StatusServiceUnavailable, "Too much is being received at once. Nothing was stored; send it again."},
 }
 
@@ -79,7 +80,8 @@ func (s *Server) problemOf(err error) problem {
 		return p
 	}
 	if store.Unavailable(err) {
-		p := newProblem(http.StatusServiceUnavailable, "The database can't be reached. What was asked may not have been done; send it again, under the same key.")
+		s.door.Away(err)
+		p := newProblem(http.StatusServiceUnavailable, "The database "+store.WhyUnavailable(err)+". Events and reports are still taken; this may not have been done, and can be asked again when it is back.")
 		p.retryAfter = 5
 		return p
 	}
@@ -158,7 +160,7 @@ func (s *Server) writeErrorPage(c echo.Context, p problem) {
 		fields[i] = views.FieldProblem{Field: f.Field, Reason: f.Detail}
 	}
 	var page bytes.Buffer
-	component := views.Problem(views.ProblemPage{Status: p.Status, Title: p.Title, Detail: p.Detail, Fields: fields})
+	component := views.Problem(views.ProblemPage{Status: p.Status, Title: p.Title, Detail: p.Detail, Fields: fields, Outage: s.outage()})
 	if err := component.Render(c.Request().Context(), &page); err != nil {
 		s.logger.Error("error page not rendered", "error", err)
 	}

@@ -48,7 +48,7 @@ func (s *Server) pageTriage(c echo.Context) error {
 	}
 	page := views.TriagePage{
 		Filter: q.filter, Now: time.Now(), Demo: s.demoView(), View: mapView(q.values.Get("map")),
-		BaseURL: baseURL(c.Request()), MapStyle: s.config.MapStyle,
+		BaseURL: baseURL(c.Request()), MapStyle: s.config.MapStyle, Outage: s.outage(),
 	}
 	if err := s.readTriage(c.Request().Context(), q, &page); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (s *Server) letterPage(ctx context.Context, id int64) (*views.LetterPage, e
 		return nil, err
 	}
 	page := &views.LetterPage{
-		Letter: letter, History: history, Payload: payloadView(letter, payload), Now: time.Now(), MapStyle: s.config.MapStyle,
+		Letter: letter, History: history, Payload: payloadView(letter, payload), Now: time.Now(), MapStyle: s.config.MapStyle, Outage: s.outage(),
 	}
 	if letter.EventID != nil && payload != nil {
 		page.SentGeometry, page.SentNote = s.sketch(ctx, *letter.EventID)

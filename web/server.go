@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/door"
 	"geodlq/internal/pipeline"
 	"geodlq/internal/store"
 	"geodlq/internal/triage"
@@ -37,6 +38,7 @@ type Demo interface {
 type Server struct {
 	store    *store.Store
 	desk     *triage.Desk
+	door     *door.Door
 	locator  pipeline.Locator
 	config   Config
 	inFlight *budget
@@ -48,10 +50,10 @@ type Server struct {
 	complained atomic.Int64 // when a 503 was last logged, in nanoseconds
 }
 
-// New returns a server over a store. demo may be nil.
-func New(s *store.Store, c Config, demo Demo, logger *slog.Logger) *Server {
+// New returns a server over a store and the door before it. demo may be nil.
+func New(s *store.Store, d *door.Door, c Config, demo Demo, logger *slog.Logger) *Server {
 	server := &Server{
-		store: s, desk: triage.New(s), locator: pipeline.Locator{PostGIS: s}, config: c,
+		store: s, desk: triage.New(s), door: d, locator: pipeline.Locator{PostGIS: s}, config: c,
 		inFlight: newBudget(c.InFlightMax), demo: demo, logger: logger, echo: echo.New(),
 	}
 	server.install()

@@ -119,6 +119,7 @@ func startServer(t testing.TB, env map[string]string) *server {
 func startCommand(t testing.TB, command, databaseURL string, env map[string]string) *server {
 	t.Helper()
 	all := maps.Clone(quick)
+	all["GEODLQ_DATA"] = t.TempDir()
 	maps.Copy(all, env)
 	all["DATABASE_URL"] = databaseURL
 	s := &server{t: t, env: all, log: &syncBuffer{}}

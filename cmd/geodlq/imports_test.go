@@ -26,10 +26,12 @@ var layers = []struct {
 	{"internal/pgtest", []string{"internal/localpg", "internal/store", "migrations"}},
 	{"internal/pipeline", []string{"internal/dlq", "internal/geo", "internal/store"}},
 	{"internal/triage", []string{"internal/dlq", "internal/store"}},
+	{"internal/spool", []string{"internal/dlq"}},
+	{"internal/door", []string{"internal/dlq", "internal/store", "internal/pipeline", "internal/spool"}},
 	{"jobs", []string{"internal/dlq", "internal/store", "internal/pipeline", "internal/triage"}},
 	{"views", []string{"internal/dlq", "static"}},
-	{"web", []string{"internal/dlq", "internal/store", "internal/pipeline", "internal/triage", "static", "views"}},
-	{"cmd/geodlq", []string{"internal/localpg", "internal/store", "internal/triage", "jobs", "migrations", "web", "internal/dlq"}},
+	{"web", []string{"internal/dlq", "internal/store", "internal/pipeline", "internal/door", "internal/triage", "static", "views"}},
+	{"cmd/geodlq", []string{"internal/localpg", "internal/store", "internal/spool", "internal/door", "internal/triage", "jobs", "migrations", "web", "internal/dlq"}},
 }
 
 // reserved are libraries that only some packages may touch.

@@ -41,6 +41,7 @@ var commands = []command{
 	{"demo", "", "serve with a sample incident, and a sink that is down over Iberia", runDemo},
 	{"redrive", "", "redrive the letters of a filter, as the page does", runRedrive},
 	{"quarantine", "", "quarantine the letters of a filter", runQuarantine},
+	{"spool", "status|load", "what waits on disk for the database; load what a process that is gone left", runSpool},
 	{"migrate", "", "bring the database to the newest version, capture triggers included", runMigrate},
 	{"seed", "N", "make N synthetic letters, for benchmarks", runSeed},
 	{"version", "", "print the version", runVersion},
@@ -81,13 +82,18 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		if c.name == "redrive" || c.name == "quarantine" {
 			p.bindOrder(flags)
 		}
-		if err := flags.Parse(args[1:]); err != nil {
-			return err
+		for rest := args[1:]; ; rest = rest[1:] { // flags may stand behind arguments
+			if err := flags.Parse(rest); err != nil {
+				return err
+			}
+			if rest = flags.Args(); len(rest) == 0 {
+				break
+			}
+			p.args = append(p.args, rest[0])
 		}
 		if err := p.config.check(); err != nil {
 			return err
 		}
-		p.args = flags.Args()
 		return c.run(ctx, p)
 	}
 	usage(stderr)
@@ -97,7 +103,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 func usage(w io.Writer) {
 	fmt.Fprint(w, "geodlq: a dead-letter queue for spatial events and geotasks\n\nusage: geodlq COMMAND [flags]\n\n")
 	for _, c := range commands {
-		fmt.Fprintf(w, "  %-10s %s\n", c.name+" "+c.args, c.help)
+		fmt.Fprintf(w, "  %-18s %s\n", c.name+" "+c.args, c.help)
 	}
 	fmt.Fprint(w, "\ngeodlq COMMAND -h lists the flags.\n")
 }

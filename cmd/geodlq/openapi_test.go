@@ -813,9 +813,14 @@ func everyCall() map[string]call {
 
 func (c *contract) testDatabaseAway(t *testing.T) {
 	cable := newCable(t, pgtest.URL(t))
-	s := startCommand(t, "serve", cable.url, nil)
+	s := startCommand(t, "serve", cable.url, map[string]string{"GEODLQ_SPOOL_MAX": "0"})
+	spooling := startCommand(t, "web", cable.url, nil)
 	cable.cut()
-	defer cable.mend() // so that the program can stop
+	defer cable.mend() // so that the programs can stop
+	c.want(spooling, 202, "postEvents", geoJSON("spooled", contractPoint))
+	c.want(spooling, 200, "getEvent", call{param: "spooled"})
+	c.want(spooling, 202, "reportFailure", report("", contractReport))
+	c.want(spooling, 200, "getReady", call{})
 	for operation, in := range everyCall() {
 		c.want(s, 503, operation, in)
 	}

@@ -63,7 +63,7 @@ func (s *Store) fillReceipts(ctx context.Context, tx pgx.Tx, rows []eventRow, ev
 		if !ok {
 			return fmt.Errorf("work key neither inserted nor standing")
 		}
-		if events[i].Content && time.Since(was.ReceivedAt) > s.rules.DedupeWindow {
+		if events[i].Content && rows[i].at().Sub(was.ReceivedAt) > s.rules.DedupeWindow {
 			if receipts[i], err = s.acceptAgain(ctx, tx, rows[i]); err != nil {
 				return err
 			}
@@ -87,7 +87,7 @@ func (s *Store) acceptAgain(ctx context.Context, tx pgx.Tx, row eventRow) (dlq.R
 		if err != nil {
 			return dlq.Receipt{}, err
 		}
-		if found && time.Since(last.ReceivedAt) <= s.rules.DedupeWindow {
+		if found && row.at().Sub(last.ReceivedAt) <= s.rules.DedupeWindow {
 			return dlq.Receipt{WorkKey: last.WorkKey, JobID: last.JobID, State: last.State, Duplicate: true}, nil
 		}
 		n := 2
@@ -148,6 +148,29 @@ func lastRepeat(ctx context.Context, tx pgx.Tx, base string) (standingEvent, boo
 	return found[0], true, nil
 }
 
+// AcceptDead accepts an event that was dead before it ran: its letter is made with
+// it. A key that is taken changes nothing.
+func (s *Store) AcceptDead(ctx context.Context, e *dlq.NewEvent, f *dlq.Failure) error {
+	output, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		inserted, err := s.insertEvents(ctx, tx, []eventRow{newEventRow(e)})
+		if err != nil || len(inserted) == 0 {
+			return err
+		}
+		// The capture trigger does the rest.
+		_, err = tx.Exec(ctx, `update river_job set state = 'cancelled', finalized_at = now(),
+			metadata = jsonb_build_object('output', $2::jsonb) where id = $1`, inserted[e.WorkKey].JobID, string(output))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("accept a dead event: %w", err)
+	}
+	return nil
+}
+
 // eventRow is one row for insertEvents.
 type eventRow struct {
 	WorkKey, Source, Task, Subject, Version, MediaType, Headers, ClaimedCRS string
@@ -156,6 +179,15 @@ type eventRow struct {
 	Body                                                                    []byte
 	Size                                                                    int64
 	SHA256                                                                  []byte
+	ReceivedAt                                                              *time.Time // nil: now
+}
+
+// at is when the event was received.
+func (r *eventRow) at() time.Time {
+	if r.ReceivedAt != nil {
+		return *r.ReceivedAt
+	}
+	return time.Now()
 }
 
 func newEventRow(e *dlq.NewEvent) eventRow {
@@ -164,11 +196,15 @@ func newEventRow(e *dlq.NewEvent) eventRow {
 	if body == nil {
 		body = []byte{} // an empty body is a body
 	}
-	return eventRow{
+	row := eventRow{
 		WorkKey: e.WorkKey, Source: e.Source, Task: e.Task, Subject: e.Subject, Version: e.Version,
 		MediaType: e.MediaType, Headers: headersJSON(e.Headers), ClaimedCRS: e.ClaimedCRS,
 		Body: body, Size: int64(len(e.Body)), SHA256: sum[:],
 	}
+	if !e.ReceivedAt.IsZero() {
+		row.ReceivedAt = &e.ReceivedAt
+	}
+	return row
 }
 
 func headersJSON(headers map[string]string) string {
@@ -201,14 +237,14 @@ with input as (
 	select * from unnest(
 		@work_key::text[], @source::text[], @task::text[], @parent_id::bigint[], @ordinal::int[],
 		@span_start::int[], @span_end::int[], @subject::text[], @version::text[], @body::bytea[],
-		@size::bigint[], @sha256::bytea[], @media_type::text[], @headers::text[], @claimed_crs::text[])
+		@size::bigint[], @sha256::bytea[], @media_type::text[], @headers::text[], @claimed_crs::text[], @received_at::timestamptz[])
 	as t (work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body,
-		size, sha256, media_type, headers, claimed_crs)
+		size, sha256, media_type, headers, claimed_crs, received_at)
 ), event as (
 	insert into events (work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body,
-		size, sha256, media_type, headers, claimed_crs, inherited_crs, job_id)
+		size, sha256, media_type, headers, claimed_crs, inherited_crs, received_at, job_id)
 	select work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body,
-		size, sha256, media_type, headers::jsonb, claimed_crs, @inherited_crs::text[], nextval('river_job_id_seq')
+		size, sha256, media_type, headers::jsonb, claimed_crs, @inherited_crs::text[], coalesce(received_at, now()), nextval('river_job_id_seq')
 	from input
 	on conflict (work_key) do nothing
 	returning id, work_key, job_id
@@ -242,6 +278,7 @@ func (s *Store) insertEvents(ctx context.Context, tx pgx.Tx, rows []eventRow, in
 		"media_type":    column(rows, func(r *eventRow) string { return r.MediaType }),
 		"headers":       column(rows, func(r *eventRow) string { return r.Headers }),
 		"claimed_crs":   column(rows, func(r *eventRow) string { return r.ClaimedCRS }),
+		"received_at":   column(rows, func(r *eventRow) *time.Time { return r.ReceivedAt }),
 		"inherited_crs": inheritedCRS,
 		"kind":          dlq.JobKind,
 		"max_attempts":  s.rules.MaxJobAttempts,

@@ -19,7 +19,7 @@ insert into dead_letters as d (
 	work_key, kind, task, source, code_version, run_id, host, trace_id, log_url, labels,
 	stage, class, error, stack, http_status, exit_code, fingerprint, context_lost,
 	geom, geom_simplified, anchor, located_by, source_wkb, source_geometry, src_crs, geom_hash, tile_z, tile_x, tile_y, bounds,
-	payload, payload_json, media_type, size, sha256, params, payload_ref, event_time)
+	payload, payload_json, media_type, size, sha256, params, payload_ref, event_time, first_failed_at, failed_at)
 select @work_key, 'geotask', @task, @source, @code_version, @run_id, @host, @trace_id, @log_url, @labels::jsonb,
 	@stage, @class, @error, @stack, @http_status::int, @exit_code::bigint, @fingerprint, false,
 	small, coalesce(ST_NPoints(small) <> ST_NPoints(g), false), case when g is not null then ST_SetSRID(ST_MakePoint(@lon::float8, @lat::float8), 4326) end,
@@ -27,8 +27,8 @@ select @work_key, 'geotask', @task, @source, @code_version, @run_id, @host, @tra
 	@source_wkb::bytea, @source_geometry::text, @src_crs, coalesce(geodlq_geom_hash(g), ''),
 	@tile_z::smallint, @tile_x::int, @tile_y::int, @bounds::float8[],
 	@payload::bytea, geodlq_json(@payload::bytea, @media_type), @media_type, coalesce(octet_length(@payload::bytea), 0), @sha256::bytea,
-	@params::jsonb, @payload_ref::jsonb, @event_time::timestamptz
-from (select g, geodlq_simplified(g) as small from (select geodlq_geometry(@wkb::bytea) as g) q) p
+	@params::jsonb, @payload_ref::jsonb, @event_time::timestamptz, at, at
+from (select coalesce(@received_at::timestamptz, now()) as at) t, (select g, geodlq_simplified(g) as small from (select geodlq_geometry(@wkb::bytea) as g) q) p
 on conflict (work_key) do update set
 	task = excluded.task, code_version = excluded.code_version, run_id = excluded.run_id, host = excluded.host,
 	trace_id = excluded.trace_id, log_url = excluded.log_url, labels = excluded.labels,
@@ -50,7 +50,7 @@ on conflict (work_key) do update set
 	sha256 = case when excluded.payload is null or d.event_id is not null then d.sha256 else excluded.sha256 end,
 	params = excluded.params, payload_ref = coalesce(excluded.payload_ref, d.payload_ref),
 	event_time = coalesce(excluded.event_time, d.event_time),
-	failed_at = now(),
+	failed_at = greatest(d.failed_at, excluded.failed_at),
 	attempts = d.attempts + 1,
 	redrives = d.redrives + (d.status = 'redriving' and d.kind = 'geotask')::int,
 	status = case
@@ -85,6 +85,9 @@ func (s *Store) Report(ctx context.Context, r *dlq.Report) (*dlq.ReportReceipt, 
 	return receipt, nil
 }
 
+// ErrReportKeyTaken: the key of a report names one of another work key.
+var ErrReportKeyTaken = dlq.Conflict("this Idempotency-Key was used for a report of another work key")
+
 // errCountedMeanwhile: the same report was counted by another connection, and
 // what this one wrote is rolled back.
 var errCountedMeanwhile = errors.New("report counted meanwhile")
@@ -100,7 +103,7 @@ func countedReport(ctx context.Context, tx pgx.Tx, r *dlq.Report, receipt *dlq.R
 		return false, err
 	}
 	if workKey != r.WorkKey {
-		return false, dlq.Conflict("this Idempotency-Key was used for a report of another work key")
+		return false, ErrReportKeyTaken
 	}
 	receipt.Duplicate = true
 	return true, nil
@@ -147,7 +150,10 @@ func reportArgs(r *dlq.Report, cap int) pgx.NamedArgs {
 		"source_wkb": r.SourceWKB, "source_geometry": nil, "src_crs": r.SrcCRS,
 		"tile_z": nil, "tile_x": nil, "tile_y": nil, "bounds": r.Bounds,
 		"payload": r.Payload, "media_type": r.MediaType, "sha256": nil,
-		"params": objectOr(r.Params), "payload_ref": nil, "event_time": r.EventTime, "cap": cap,
+		"params": objectOr(r.Params), "payload_ref": nil, "event_time": r.EventTime, "cap": cap, "received_at": nil,
+	}
+	if !r.ReceivedAt.IsZero() {
+		args["received_at"] = r.ReceivedAt
 	}
 	if r.Anchor != nil {
 		args["lon"], args["lat"] = r.Anchor[0], r.Anchor[1]

@@ -5,7 +5,7 @@ package store
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
 	"time"
 
@@ -79,7 +79,26 @@ func (s *Store) Ping(ctx context.Context) error {
 		return fmt.Errorf("ping: %w", err)
 	}
 	if readOnly {
-		return errors.New("ping: the database is read-only")
+		return fmt.Errorf("ping: %w", ErrReadOnly)
+	}
+	return nil
+}
+
+// probeSize is about a page of PostgreSQL's, which a relation grows by.
+const probeSize = 8 << 10
+
+// Probe returns nil once the database takes writes: a page is written, and taken
+// back. A disk without room fails it.
+func (s *Store) Probe(ctx context.Context) error {
+	filler := make([]byte, probeSize)
+	_, _ = rand.Read(filler) // never fails; it must not be compressible
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	if _, err := tx.Exec(ctx, "insert into failure_geometries (job_id, wkb) values (-1, $1)", filler); err != nil {
+		return fmt.Errorf("probe: %w", err)
 	}
 	return nil
 }
