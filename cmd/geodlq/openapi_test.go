@@ -966,7 +966,7 @@ func breakObject(t *testing.T, path string, object map[string]any, passes func()
 			t.Errorf("%s without %s passes: %v, want %v", path, name, got, want)
 		}
 		object[name] = nil
-		mayBeNull := slices.ContainsFunc(nullable, func(n string) bool { return strings.HasSuffix("."+path+"."+name, "."+n) })
+		mayBeNull := value == nil || slices.ContainsFunc(nullable, func(n string) bool { return strings.HasSuffix("."+path+"."+name, "."+n) })
 		if got, want := passes(), mayBeNull; got != want {
 			t.Errorf("%s with %s null passes: %v, want %v", path, name, got, want)
 		}
