@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,7 +37,9 @@ func TestMain(m *testing.M) {
 			args = os.Args[1:] // started by a worker that is this binary too
 		}
 		limitAddresses()
-		if err := run(context.Background(), args, os.Getenv, os.Stdout, os.Stderr); err != nil {
+		limitFiles()
+		ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		if err := run(ctx, args, os.Getenv, os.Stdout, os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -47,6 +51,20 @@ func TestMain(m *testing.M) {
 // memoryVariable bounds what a process may take beyond what it has at its start, in
 // bytes: over it, it dies as for lack of memory.
 const memoryVariable = "GEODLQ_TEST_MEMORY"
+
+// diskVariable bounds the size of every file that a process writes, in bytes, as if
+// its disk were full.
+const diskVariable = "GEODLQ_TEST_DISK"
+
+func limitFiles() {
+	limit, err := strconv.ParseUint(os.Getenv(diskVariable), 10, 64)
+	if err != nil {
+		return
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
+		panic(err)
+	}
+}
 
 func limitAddresses() {
 	more, err := strconv.ParseUint(os.Getenv(memoryVariable), 10, 64)
@@ -155,12 +173,67 @@ func startCommand(t testing.TB, command, databaseURL string, env map[string]stri
 		}
 	})
 	t.Cleanup(s.stop)
-	var err error
-	if s.db, err = store.Connect(context.Background(), databaseURL, 4); err != nil {
+	s.connect(databaseURL)
+	return s
+}
+
+// newServer is a server whose processes a test starts by itself, at an address that
+// stays the same.
+func newServer(t testing.TB, databaseURL string, env map[string]string) *server {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.db.Close)
+	address := listener.Addr().String()
+	listener.Close()
+	all := maps.Clone(quick)
+	all["GEODLQ_DATA"] = t.TempDir()
+	maps.Copy(all, env)
+	all["GEODLQ_ADDR"], all["DATABASE_URL"] = address, databaseURL
+	s := &server{t: t, env: all, log: &syncBuffer{}, url: "http://" + address}
+	if databaseURL != "" {
+		s.connect(databaseURL)
+	}
 	return s
+}
+
+// connect makes the connection through which the test itself looks.
+func (s *server) connect(databaseURL string) {
+	s.t.Helper()
+	db, err := store.Connect(context.Background(), databaseURL, 4)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(db.Close)
+	s.db = db
+}
+
+// startWeb starts a process of the web, and waits until it answers.
+func (s *server) startWeb(env map[string]string) *exec.Cmd {
+	s.t.Helper()
+	web := s.startProcess("web", env)
+	s.awaitWeb()
+	return web
+}
+
+// awaitWeb waits until a process answers.
+func (s *server) awaitWeb() {
+	s.t.Helper()
+	s.eventually("the web to answer", func() bool {
+		response, err := http.Get(s.url + "/healthz")
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+}
+
+// kill ends a process as a crash would.
+func kill(process *exec.Cmd) {
+	_ = process.Process.Kill()
+	_ = process.Wait()
 }
 
 type answer struct {
@@ -266,9 +339,9 @@ func (s *server) exec(query string, args ...any) {
 // eventually waits for cond.
 func (s *server) eventually(what string, cond func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !cond(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !cond(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("not within a minute: %s\n%s", what, s.log.tail(3000))
+			s.t.Fatalf("not within two minutes: %s\n%s", what, s.log.tail(3000))
 		}
 	}
 }

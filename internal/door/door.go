@@ -75,7 +75,17 @@ func patience(events int) time.Duration {
 func (d *Door) acceptNow(ctx context.Context, events []dlq.NewEvent) ([]dlq.Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience(len(events)))
 	defer cancel()
-	return d.store.Accept(ctx, events)
+	receipts, err := d.store.Accept(ctx, events)
+	return receipts, overdue(ctx, err)
+}
+
+// overdue sets an error apart that comes of our own impatience: the server may call
+// it a cancelled statement.
+func overdue(ctx context.Context, err error) error {
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+	}
+	return err
 }
 
 // Report counts a report as Store.Report does, with its place; while the database
@@ -107,9 +117,10 @@ func (d *Door) reportNow(ctx context.Context, r *dlq.Report) (*dlq.ReportReceipt
 	ctx, cancel := context.WithTimeout(ctx, patience(1))
 	defer cancel()
 	if err := d.locator.Locate(ctx, r); err != nil {
-		return nil, err
+		return nil, overdue(ctx, err)
 	}
-	return d.store.Report(ctx, r)
+	receipt, err := d.store.Report(ctx, r)
+	return receipt, overdue(ctx, err)
 }
 
 // keep writes to the spool: dlq.ErrNoRoom where it can't.
@@ -203,18 +214,19 @@ func (d *Door) Away(err error) {
 	reason := d.reason
 	d.mu.Unlock()
 	if first {
+		d.store.Reset()
 		d.logger.Error("the database is away; events and reports are spooled", "how", reason, "error", err)
 	}
 	d.poke()
 }
 
-func (d *Door) back(loaded int) {
+func (d *Door) back() {
 	d.mu.Lock()
 	since := d.since
 	d.since, d.reason = time.Time{}, ""
 	d.mu.Unlock()
 	if !since.IsZero() {
-		d.logger.Info("the database is back", "away", time.Since(since).Round(time.Millisecond), "loaded", loaded)
+		d.logger.Info("the database is back", "away", time.Since(since).Round(time.Millisecond))
 	}
 }
 

@@ -52,17 +52,15 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// turn finds out whether the database is back, and loads what there is. It is only
-// said to be back once that went well.
+// turn finds out whether the database is back, and loads what there is.
 func (d *Door) turn(ctx context.Context) {
-	var loaded int
 	err := d.probe(ctx)
 	if err == nil {
-		loaded, err = d.Load(ctx)
+		_, err = d.Load(ctx)
 	}
 	switch {
 	case err == nil:
-		d.back(loaded)
+		d.back()
 	case ctx.Err() != nil:
 	case unavailable(err):
 		d.Away(err)
@@ -89,9 +87,18 @@ func (d *Door) Load(ctx context.Context) (int, error) {
 	return loaded, err
 }
 
-// apply accepts events and counts reports in their order. What the database refuses
-// for a reason of its own is refused alone; the rest is not kept waiting for it.
+// apply is applyAll; what went well shows that the database is back.
 func (d *Door) apply(ctx context.Context, records []spool.Record) (map[int]error, error) {
+	refused, err := d.applyAll(ctx, records)
+	if err == nil {
+		d.back()
+	}
+	return refused, err
+}
+
+// applyAll accepts events and counts reports in their order. What the database refuses
+// for a reason of its own is refused alone; the rest is not kept waiting for it.
+func (d *Door) applyAll(ctx context.Context, records []spool.Record) (map[int]error, error) {
 	refused := map[int]error{}
 	for i := 0; i < len(records); {
 		if records[i].Report != nil {

@@ -84,6 +84,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Reset closes all connections: after a failover each that is idle would fail once.
+func (s *Store) Reset() { s.pool.Reset() }
+
 // probeSize is about a page of PostgreSQL's, which a relation grows by.
 const probeSize = 8 << 10
 
