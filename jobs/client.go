@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -78,6 +79,7 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 	addFeeders(workers, s)
 	addExaminer(workers, s, stages)
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+		ID: clientID(),
 		// River logs error texts, which may hold coordinates: from warnings on it
 		// does not.
 		Logger:                      slog.New(&seldom{Handler: atLeast{logger.Handler(), slog.LevelWarn}, said: &sync.Map{}}),
@@ -99,6 +101,17 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 		return nil, fmt.Errorf("river: %w", err)
 	}
 	return &Client{client}, nil
+}
+
+// clientID names this process where River says who works on a job: host, process
+// and when it began.
+func clientID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	const maxHost = 60 // River takes a hundred characters
+	return fmt.Sprintf("%.*s-%d-%s", maxHost, host, os.Getpid(), time.Now().UTC().Format("20060102T150405.000"))
 }
 
 func newStages(s *store.Store, sink pipeline.Sink, c Config) *pipeline.Pipeline {

@@ -33,7 +33,7 @@ const commandVariable = "GEODLQ_TEST_COMMAND"
 func TestMain(m *testing.M) {
 	if command := os.Getenv(commandVariable); command != "" {
 		args := []string{command}
-		if len(os.Args) > 1 && os.Args[1] == runEvent.name {
+		if len(os.Args) > 1 && os.Args[1] == runEvents.name {
 			args = os.Args[1:] // started by a worker that is this binary too
 		}
 		limitAddresses()

@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		usage(stdout)
 		return nil
 	}
-	for _, c := range append(slices.Clone(commands), runEvent) {
+	for _, c := range append(slices.Clone(commands), runEvents) {
 		if c.name != args[0] {
 			continue
 		}
