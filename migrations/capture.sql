@@ -63,7 +63,8 @@ language sql immutable parallel safe strict as $$
     select ST_SetSRID(ST_MakePoint((ordinates->>0)::double precision, (ordinates->>1)::double precision), 4326)
 $$;
 
--- The bytes of an event: its own, or its range of the parent's.
+-- The bytes of an event: its own, or its range of the parent's; null where they lie
+-- in the bucket.
 create or replace function geodlq_body(e events) returns bytea
 language sql stable parallel safe as $$
     select case when e.span_start is null then e.body
@@ -140,6 +141,7 @@ begin
         located_by = case when excluded.anchor is null then d.located_by else excluded.located_by end,
         geom_hash = coalesce(nullif(excluded.geom_hash, ''), d.geom_hash),
         src_crs = excluded.src_crs, invalid_at = excluded.invalid_at,
+        payload = null, blob = null, -- of a report: the event's bytes are the letter's now
         payload_json = excluded.payload_json, media_type = excluded.media_type,
         size = excluded.size, sha256 = excluded.sha256,
         failed_at = excluded.failed_at,

@@ -392,7 +392,7 @@ func TestPagesTellTheirState(t *testing.T) {
 		{
 			"a letter of which little is known", Letter(LetterPage{
 				Letter:  letter(func(l *dlq.Letter) { l.ContextLost, l.OutcomeUnknown, l.Error = true, true, "" }),
-				Payload: PayloadView{Missing: true, Why: "It was let go."}, Notice: "It could not be done.", NoticeBad: true, Now: now,
+				Payload: PayloadView{Missing: true, Title: "No payload is kept.", Why: "It was let go."}, Notice: "It could not be done.", NoticeBad: true, Now: now,
 			}),
 			[]string{"Context lost.", "Outcome unknown.", "It left no error text.", "No payload is kept. It was let go.", "Nothing is recorded.", "It could not be done."},
 			[]string{`role="alert"`}, []string{"/payload"},

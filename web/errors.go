@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/payload"
 	"geodlq/internal/store"
 	"geodlq/views"
 )
@@ -44,6 +45,9 @@ var statuses = []struct {
 	{dlq.ErrInvalid, http.StatusUnprocessableEntity, ""},
 	{dlq.ErrBadRequest, http.StatusBadRequest, ""},
 	{dlq.ErrTooLarge, http.StatusRequestEntityTooLarge, ""},
+	{payload.ErrMissing, http.StatusGone, "These bytes were too large for the database and were kept in the bucket, where they are missing now: deleted there, or never restored. The rest of the letter stands; send the event again, under another key, or restore the bucket."},
+	{dlq.ErrCorrupt, http.StatusInternalServerError, "The stored bytes no longer match the SHA-256 of what was received, so they are not given out."},
+	{payload.ErrUnavailable, http.StatusServiceUnavailable, "The bucket of large payloads can't be reached. What was asked may not have been done; send it again, under the same key."},
 	{dlq.ErrOverloaded, http.StatusServiceUnavailable, "Too much is being received at once. Nothing was stored; send it again."},
 }
 

@@ -36,7 +36,12 @@ func runAlone(ctx context.Context, p *process) error {
 		return err
 	}
 	defer pool.Close()
-	result, err := jobs.RunAlone(ctx, store.New(pool, p.config.rules()), p.config.jobs(), n[0], n[1], int(n[2]))
+	bucket, err := p.config.openBucket(ctx)
+	if err != nil {
+		return err
+	}
+	defer bucket.Close()
+	result, err := jobs.RunAlone(ctx, store.New(pool, bucket, p.config.rules()), p.config.jobs(), n[0], n[1], int(n[2]))
 	if err != nil {
 		return err
 	}

@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"time"
 
+	"geodlq/internal/payload"
 	"geodlq/internal/store"
 	"geodlq/jobs"
 	"geodlq/web"
@@ -52,7 +54,12 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
 	defer db.watch(ctx, p.config, logger)()
-	s := store.New(db.store, p.config.rules())
+	bucket, err := p.config.openBucket(ctx)
+	if err != nil {
+		return err
+	}
+	defer bucket.Close()
+	s := store.New(db.store, bucket, p.config.rules())
 	if withJobs {
 		config := p.config.jobs()
 		config.Isolate = p.config.isolate(db.url)
@@ -101,10 +108,16 @@ func (p *process) logger() (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
+// openBucket opens the bucket of large bodies.
+func (c config) openBucket(ctx context.Context) (*payload.Bucket, error) {
+	return payload.Open(ctx, c.blobURL, filepath.Join(c.data, "blobs"))
+}
+
 func (c config) rules() store.Rules {
 	return store.Rules{
 		DedupeWindow: time.Duration(c.dedupeWindow), MaxJobAttempts: jobs.MaxJobAttempts(c.maxAttempts),
 		RedriveCap: c.redriveCap, RedriveBackoff: time.Duration(c.redriveBackoff), UndoWindow: time.Duration(c.undoWindow),
+		InlineMax: int(c.inlineMax),
 	}
 }
 

@@ -7,11 +7,17 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"geodlq/internal/payload"
 )
 
 // Unavailable reports whether err says that the database is away, read-only or
-// full, rather than that something is wrong with what was asked.
+// full, rather than that something is wrong with what was asked. A bucket that is
+// away is payload.ErrUnavailable and none of this.
 func Unavailable(err error) bool {
+	if errors.Is(err, payload.ErrUnavailable) {
+		return false
+	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
 		switch {
