@@ -254,10 +254,8 @@ func (s *Server) getPayload(c echo.Context) error {
 	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="letter-%d%s"`, id, extension(payload.MediaType)))
 	h.Set("ETag", `"`+hex.EncodeToString(payload.SHA256)+`"`)
 	h.Set("Geodlq-Sha256", hex.EncodeToString(payload.SHA256))
-	for _, name := range []string{"content-encoding", "content-crs", "geodlq-source", "geodlq-task"} {
-		if value := payload.Headers[name]; value != "" {
-			h.Set("Geodlq-Sent-"+name, headerValue(value))
-		}
+	for name, value := range payload.Headers {
+		h.Set("Geodlq-Sent-"+name, headerValue(value))
 	}
 	return c.Blob(http.StatusOK, payloadType(payload.MediaType), payload.Body)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -413,5 +414,136 @@ func TestABlobThatIsMissingInS3IsA410(t *testing.T) {
 	}
 	if a := s.payload(id); a.status != 410 {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func TestEveryPayloadComesBackByteForByteWithItsTypeAndHeaders(t *testing.T) {
+	t.Parallel()
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	bodies := map[string]string{
+		"empty":          "",
+		"one NUL":        "\x00",
+		"every byte":     string(every),
+		"not UTF-8":      `{"type":"Feature","properties":{"name":"K` + "\xf6" + `ln"},"geometry":null}`,
+		"BOM":            "\xef\xbb\xbf" + berlin,
+		"UTF-16 and BOM": "\xff\xfe{\x00}\x00",
+		"duplicate keys": `{"type":"Feature","properties":{"a":1,"a":2, "a":3},"geometry":{"type":"Point","coordinates":[1,2]},"type":"Feature"}`,
+		"long numbers":   `{"type":"Feature","properties":{"n":9007199254740993,"x":0.12345678901234567,"z":1.0,"e":1E+2,"m":-0},"geometry":{"type":"Point","coordinates":[13.404954123456789,52.520006512345678]}}`,
+		"escaped NUL":    `{"type":"Feature","properties":{"s":"a\u0000b\ud800"},"geometry":{"type":"Point","coordinates":[1,2]}}`,
+		"line ends":      "\r\n" + berlin + "\r\n\n\t ",
+		"not JSON":       "POINT (1 2",
+	}
+	for place, inlineMax := range map[string]string{"row": "64KiB", "bucket": "0"} {
+		s := startServer(t, map[string]string{"GEODLQ_INLINE_MAX": inlineMax})
+		for name, body := range bodies {
+			const mediaType = `application/geo+json; charset="utf-8"; x=Y`
+			s.do("POST", "/v1/events", map[string]string{
+				"Content-Type": mediaType, "Content-Crs": "EPSG:9999", "Idempotency-Key": name, "Geodlq-Source": "src", "Geodlq-Task": "task",
+				"Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+			}, []byte(body))
+			id := s.settle("src:" + name)["letter_id"]
+			if id == nil {
+				t.Errorf("%s: no letter", name)
+				continue
+			}
+			a := s.payload(id)
+			if a.status != 200 || string(a.body) != body {
+				t.Errorf("%s in the %s: %d %q", name, place, a.status, a.body)
+			}
+			for header, want := range map[string]string{
+				"Content-Type": mediaType, "Geodlq-Sent-Content-Crs": "EPSG:9999", "Geodlq-Sent-Geodlq-Source": "src", "Geodlq-Sent-Geodlq-Task": "task",
+				"Geodlq-Sent-Idempotency-Key": name, "Geodlq-Sent-Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+				"Content-Length": fmt.Sprint(len(body)), "Geodlq-Sha256": fmt.Sprintf("%x", sha256.Sum256([]byte(body))),
+			} {
+				if got := a.header.Get(header); got != want {
+					t.Errorf("%s in the %s: %s is %q, want %q", name, place, header, got, want)
+				}
+			}
+		}
+		inBucket := len(bodies) - 1 // an empty body needs no room
+		if inlineMax != "0" {
+			inBucket = 0
+		}
+		if n := s.count("select count(*) from events where blob is not null"); n != inBucket || s.count("select count(*) from events where body is not null") != len(bodies)-inBucket {
+			t.Errorf("%s: %d of %d lie in the bucket", place, n, len(bodies))
+		}
+	}
+}
+
+func TestPayloadsOfReportsComeBackAsTheyStoodInTheReport(t *testing.T) {
+	t.Parallel()
+	for place, inlineMax := range map[string]string{"row": "64KiB", "bucket": "0"} {
+		s := startServer(t, map[string]string{"GEODLQ_INLINE_MAX": inlineMax})
+		for i, sent := range []string{
+			`{"a":1,"a":2,  "a":3}`, `[9007199254740993, 0.12345678901234567, 1.0, 1E+2, -0]`, `"a\u0000b\ud800"`, "{\r\n\t\"k\" : \"ü\"\n}", `7`, `""`,
+		} {
+			a := s.do("POST", "/v1/dead-letters", map[string]string{"Content-Type": "application/json"},
+				fmt.Appendf(nil, "\xef\xbb\xbf{\"work_key\":\"w%d\",\"task\":\"t\",\"error\":\"e\",\"payload\": %s }", i, sent))
+			if a.status != 201 {
+				t.Fatalf("%q: %d %s", sent, a.status, a.body)
+			}
+			if got := s.payload(a.json(t)["letter_id"]); string(got.body) != sent || got.header.Get("Content-Type") != "application/json" {
+				t.Errorf("%q in the %s came back as %q, %s", sent, place, got.body, got.header.Get("Content-Type"))
+			}
+		}
+	}
+}
+
+func TestPagesShowNumbersAsTheyWereSent(t *testing.T) {
+	t.Parallel()
+	numbers := []string{"9007199254740993", "0.123456789012345", "13.404954123456789", "1.000", "1E+2", "-0", "123456789012345678901234567890"}
+	object := `{"n":[` + strings.Join(numbers, ",") + `]}`
+	for _, inlineMax := range []string{"64KiB", "10"} {
+		s := startServer(t, map[string]string{"GEODLQ_INLINE_MAX": inlineMax})
+		s.post("k", strings.Replace(bowtie, `"properties":{}`, `"properties":`+object, 1))
+		pages := []string{s.letterPage(s.settle("k")["letter_id"])}
+		report := s.do("POST", "/v1/dead-letters", map[string]string{"Content-Type": "application/json"},
+			[]byte(`{"work_key":"w","task":"t","error":"e","payload":`+object+`}`))
+		pages = append(pages, s.letterPage(report.json(t)["letter_id"]))
+		for i, page := range pages {
+			for _, number := range numbers {
+				if !strings.Contains(page, `<span class="json-number">`+number+`</span>`) {
+					t.Errorf("page %d, %s inline: %s does not stand there", i, inlineMax, number)
+				}
+			}
+		}
+	}
+	// What is kept as JSONB keeps its digits, not how they were written.
+	s := startServer(t, nil)
+	exact := []string{"9007199254740993", "0.123456789012345", "1.000"}
+	report := s.do("POST", "/v1/dead-letters", map[string]string{"Content-Type": "application/json"}, fmt.Appendf(nil,
+		`{"work_key":"w","task":"t","error":"e","params":{"a":%[1]s,"b":%[2]s,"c":%[3]s},"labels":{"a":{"x":[%[1]s,%[2]s,%[3]s]}}}`, exact[0], exact[1], exact[2]))
+	id := report.json(t)["letter_id"]
+	answer := s.get(fmt.Sprintf("/v1/dead-letters/%.0f", id))
+	for _, number := range exact {
+		if n := strings.Count(s.letterPage(id), number); n != 2 {
+			t.Errorf("%s stands %d times on the page", number, n)
+		}
+		if n := strings.Count(string(answer.body), number); n != 2 {
+			t.Errorf("%s stands %d times in the letter", number, n)
+		}
+	}
+}
+
+func TestALetterWhoseGeometryWasSimplifiedIsReplayedFromItsBytes(t *testing.T) {
+	t.Parallel()
+	for _, inlineMax := range []string{"64KiB", "8MiB"} {
+		s := startServer(t, map[string]string{"GEODLQ_INLINE_MAX": inlineMax, "GEODLQ_SINK_TIMEOUT": "20s"})
+		s.exec("alter table features rename to features_away")
+		star := &generator{Kind: "star_polygon", Vertices: 20_000, Center: [2]float64{10, 50}, RInner: 0.8, ROuter: 1}
+		s.post("star", string(star.body(t)))
+		id := s.settle("star")["letter_id"]
+		if p := properties(s.letter(id)); p["geom_simplified"] != true || p["stage"] != "downstream" {
+			t.Fatalf("%v", p)
+		}
+		s.exec("alter table features_away rename to features")
+		s.act(id, "redrive")
+		s.eventually("the letter to be replayed", func() bool { return s.statusOf(id) == "replayed" })
+		if n := s.count("select ST_NPoints(geom) from features where work_key = 'star'"); n != 20_001 {
+			t.Errorf("the feature has %d points", n)
+		}
 	}
 }
