@@ -88,7 +88,9 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[dlq.EventArgs]) e
 		if ctx.Err() != nil {
 			return &handBackError{ctx.Err()}
 		}
-		w.logger.WarnContext(ctx, "body not read; waiting", "job_id", job.ID, "error", err)
+		if !errors.Is(err, errNoRoom) {
+			w.logger.WarnContext(ctx, "body not read; waiting", "job_id", job.ID, "error", err)
+		}
 		return river.JobSnooze(storePause) // no try: nothing was tried
 	}
 	defer release()
@@ -144,6 +146,8 @@ func lostBytes(event *dlq.Event, lost error, tries int) *dlq.Failure {
 // roomPause is how long a job waits for room before it lets others go first.
 const roomPause = 5 * time.Second
 
+var errNoRoom = errors.New("no room for another large body")
+
 // readWithRoom is readBytes once there is room for a large body: a large geometry
 // takes many times its bytes while it is worked on, here and in PostgreSQL. release
 // gives the room back.
@@ -153,8 +157,8 @@ func (w *eventWorker) readWithRoom(ctx context.Context, event *dlq.Event) (relea
 		weight := min(event.Size, w.roomMax)
 		waitCtx, cancel := context.WithTimeout(ctx, roomPause)
 		defer cancel()
-		if err := w.room.Acquire(waitCtx, weight); err != nil {
-			return nil, nil, err
+		if w.room.Acquire(waitCtx, weight) != nil {
+			return nil, nil, errNoRoom
 		}
 		release = func() { w.room.Release(weight) }
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,7 +62,11 @@ func openFiles(dir string) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the bucket: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	// What is above may be another's too, such as that of a private cluster.
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, fmt.Errorf("open the bucket: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open the bucket: %w", err)
 	}
 	blobs, err := fileblob.OpenBucket(dir, &fileblob.Options{
