@@ -398,6 +398,14 @@ func TestPagesTellTheirState(t *testing.T) {
 			[]string{`role="alert"`}, []string{"/payload"},
 		},
 		{
+			"a letter whose payload is lost", Letter(LetterPage{
+				Letter: letter(), Now: now,
+				Payload: PayloadView{Missing: true, Lost: true, Title: "It is missing.", Why: "Somebody deleted it.", Size: 312, MediaType: "application/geo+json", SHA256: strings.Repeat("9f", 32)},
+			}),
+			[]string{"312 bytes · application/geo+json · sha256 9f9f9f…9f9f", "It is missing. Somebody deleted it."},
+			[]string{`<p class="aside warn">`}, []string{"/payload", "download"},
+		},
+		{
 			"a log link", Letter(letterPage(letter(func(l *dlq.Letter) { l.LogURL = "https://logs.example/run/1?a=b" }))),
 			[]string{"https://logs.example/run/1?a=b"}, []string{`href="https://logs.example/run/1?a=b" rel="noreferrer noopener"`}, nil,
 		},
