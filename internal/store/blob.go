@@ -117,7 +117,7 @@ func (s *Store) releaseUncommitted(ctx context.Context, keys []*string, err erro
 	}
 }
 
-// unreferred are those of many keys that no row refers to.
+// unreferredSQL selects those of many keys that no row refers to.
 const unreferredSQL = `select key from unnest($1::text[]) key
 	where not exists (select from events e where e.blob = key)
 		and not exists (select from dead_letters d where d.blob = key)`
