@@ -72,7 +72,8 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 	river.AddWorker(workers, &eventWorker{
 		store: s, pipeline: stages,
 		retry: retryPolicy{base: c.RetryBase, max: c.RetryMax}, maxTries: c.MaxTries, logger: logger,
-		room: semaphore.NewWeighted(c.LargeMax), roomMax: c.LargeMax,
+		readTimeout: c.JobTimeout() / 2,
+		room:        semaphore.NewWeighted(c.LargeMax), roomMax: c.LargeMax,
 		isolate: c.Isolate, alone: semaphore.NewWeighted(1),
 	})
 	addUpkeep(workers, s, c, logger)

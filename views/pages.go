@@ -96,7 +96,9 @@ type RedrivesPage struct {
 // PayloadView is what to show of a payload; its maker bounds Text and Hex.
 type PayloadView struct {
 	Missing bool
+	Title   string // what is the matter where it is missing
 	Why     string // why it is missing
+	Lost    bool   // it should be there, so its size, type and hash are known
 	Text    string // pretty or verbatim
 	Hex     string // a dump, where the payload is not text
 	// Truncated: Text or Hex is the beginning only.

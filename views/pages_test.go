@@ -392,10 +392,18 @@ func TestPagesTellTheirState(t *testing.T) {
 		{
 			"a letter of which little is known", Letter(LetterPage{
 				Letter:  letter(func(l *dlq.Letter) { l.ContextLost, l.OutcomeUnknown, l.Error = true, true, "" }),
-				Payload: PayloadView{Missing: true, Why: "It was let go."}, Notice: "It could not be done.", NoticeBad: true, Now: now,
+				Payload: PayloadView{Missing: true, Title: "No payload is kept.", Why: "It was let go."}, Notice: "It could not be done.", NoticeBad: true, Now: now,
 			}),
 			[]string{"Context lost.", "Outcome unknown.", "It left no error text.", "No payload is kept. It was let go.", "Nothing is recorded.", "It could not be done."},
 			[]string{`role="alert"`}, []string{"/payload"},
+		},
+		{
+			"a letter whose payload is lost", Letter(LetterPage{
+				Letter: letter(), Now: now,
+				Payload: PayloadView{Missing: true, Lost: true, Title: "It is missing.", Why: "Somebody deleted it.", Size: 312, MediaType: "application/geo+json", SHA256: strings.Repeat("9f", 32)},
+			}),
+			[]string{"312 bytes · application/geo+json · sha256 9f9f9f…9f9f", "It is missing. Somebody deleted it."},
+			[]string{`<p class="aside warn">`}, []string{"/payload", "download"},
 		},
 		{
 			"a log link", Letter(letterPage(letter(func(l *dlq.Letter) { l.LogURL = "https://logs.example/run/1?a=b" }))),

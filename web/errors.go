@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/payload"
 	"geodlq/internal/store"
 	"geodlq/views"
 )
@@ -45,6 +46,9 @@ var statuses = []struct {
 	{dlq.ErrBadRequest, http.StatusBadRequest, ""},
 	{dlq.ErrTooLarge, http.StatusRequestEntityTooLarge, ""},
 	{dlq.ErrNoRoom, http.StatusServiceUnavailable, "The database is away, and the spool on this server's disk is full or can't be written. Nothing was stored; send it again later, under the same key."},
+	{payload.ErrMissing, http.StatusGone, "These bytes were too large for the database and were kept in the bucket, where they are missing now: deleted there, or never restored. The rest of the letter stands; send the event again, under another key, or restore the bucket."},
+	{dlq.ErrCorrupt, http.StatusInternalServerError, "The stored bytes no longer match the SHA-256 of what was received, so they are not given out."},
+	{payload.ErrUnavailable, http.StatusServiceUnavailable, "The bucket of large payloads can't be reached. What was asked may not have been done; send it again, under the same key."},
 	{dlq.ErrOverloaded, http.StatusServiceUnavailable, "Too much is being received at once. Nothing was stored; send it again."},
 }
 

@@ -40,7 +40,12 @@ func runAlone(ctx context.Context, p *process) error {
 		return err
 	}
 	defer pool.Close()
-	s := store.New(pool, p.config.rules())
+	bucket, err := p.config.openBucket(ctx)
+	if err != nil {
+		return err
+	}
+	defer bucket.Close()
+	s := store.New(pool, bucket, p.config.rules())
 	orders := make(chan aloneOrder)
 	go func() {
 		for dec := json.NewDecoder(os.Stdin); ; {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -137,7 +139,7 @@ func startServer(t testing.TB, env map[string]string) *server {
 func startCommand(t testing.TB, command, databaseURL string, env map[string]string) *server {
 	t.Helper()
 	all := maps.Clone(quick)
-	all["GEODLQ_DATA"] = t.TempDir()
+	all["GEODLQ_DATA"] = dataOf(t, databaseURL)
 	maps.Copy(all, env)
 	all["DATABASE_URL"] = databaseURL
 	s := &server{t: t, env: all, log: &syncBuffer{}}
@@ -234,6 +236,13 @@ func (s *server) awaitWeb() {
 func kill(process *exec.Cmd) {
 	_ = process.Process.Kill()
 	_ = process.Wait()
+}
+
+// dataOf is the data directory of the servers over one database, with its blobs.
+func dataOf(t testing.TB, databaseURL string) string {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("geodlq-data-%x", sha256.Sum256([]byte(databaseURL)))[:32])
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 type answer struct {

@@ -569,6 +569,9 @@ func (c *contract) readLetters(s *server) {
 	}
 	c.want(s, 200, "getPayload", call{param: c.letterOf(s, "source=cadastre")})
 	c.want(s, 404, "getPayload", call{param: c.letterOf(s, "work_key=least")})
+	s.exec("update dead_letters set blob = 'mislaid' where work_key = 'cog:scene/7/66/42'")
+	c.want(s, 410, "getPayload", call{param: geotask})
+	s.exec("update dead_letters set blob = null where work_key = 'cog:scene/7/66/42'")
 	for _, operation := range []string{"getLetter", "getPayload", "getHistory"} {
 		for _, id := range []string{"999999", "0", "x", "99999999999999999999"} {
 			c.want(s, 404, operation, call{param: id})

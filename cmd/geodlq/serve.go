@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"geodlq/internal/door"
+	"geodlq/internal/payload"
 	"geodlq/internal/spool"
 	"geodlq/internal/store"
 	"geodlq/jobs"
@@ -60,7 +61,12 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
 	defer db.watch(ctx, p.config, logger)()
-	s := store.New(db.store, p.config.rules())
+	bucket, err := p.config.openBucket(ctx)
+	if err != nil {
+		return err
+	}
+	defer bucket.Close()
+	s := store.New(db.store, bucket, p.config.rules())
 	away := db.ensure(ctx)
 	if away != nil && !store.Unavailable(away) {
 		return away
@@ -166,10 +172,16 @@ func (p *process) logger() (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
+// openBucket opens the bucket of large bodies.
+func (c config) openBucket(ctx context.Context) (*payload.Bucket, error) {
+	return payload.Open(ctx, c.blobURL, filepath.Join(c.data, "blobs"))
+}
+
 func (c config) rules() store.Rules {
 	return store.Rules{
 		DedupeWindow: time.Duration(c.dedupeWindow), MaxJobAttempts: jobs.MaxJobAttempts(c.maxAttempts),
 		RedriveCap: c.redriveCap, RedriveBackoff: time.Duration(c.redriveBackoff), UndoWindow: time.Duration(c.undoWindow),
+		InlineMax: int(c.inlineMax),
 	}
 }
 

@@ -76,7 +76,12 @@ func (p *process) spoolLoad(ctx context.Context) error {
 		return err
 	}
 	defer held.Close()
-	loaded, err := door.New(store.New(db.store, p.config.rules()), held, logger).Load(ctx)
+	bucket, err := p.config.openBucket(ctx)
+	if err != nil {
+		return err
+	}
+	defer bucket.Close()
+	loaded, err := door.New(store.New(db.store, bucket, p.config.rules()), held, logger).Load(ctx)
 	fmt.Fprintf(p.stdout, "%d events and reports were loaded\n", loaded)
 	return err
 }

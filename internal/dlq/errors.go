@@ -16,6 +16,9 @@ var (
 	ErrTooLarge   = errors.New("too large")                 // over a limit of size or count
 	ErrSuperseded = errors.New("superseded")                // the fence did not hold: another job owns the unit
 	ErrDuplicate  = errors.New("key with another body")     // a work key that was taken for other bytes
+
+	// ErrCorrupt: such bytes are neither processed nor given out.
+	ErrCorrupt = errors.New("the stored bytes do not match their SHA-256")
 )
 
 // A FieldError says what is wrong with one named value of a request.

@@ -1,6 +1,7 @@
 package dlq
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
@@ -40,6 +41,14 @@ type NewEvent struct {
 
 // SHA256 is the hash of the exact bytes.
 func (e *NewEvent) SHA256() [sha256.Size]byte { return sha256.Sum256(e.Body) }
+
+// CheckSHA256 returns ErrCorrupt where bytes are not those that were hashed.
+func CheckSHA256(body, hash []byte) error {
+	if sum := sha256.Sum256(body); !bytes.Equal(sum[:], hash) {
+		return ErrCorrupt
+	}
+	return nil
+}
 
 // Receipt tells what became of a NewEvent at the door.
 type Receipt struct {

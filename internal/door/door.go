@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/payload"
 	"geodlq/internal/pipeline"
 	"geodlq/internal/spool"
 	"geodlq/internal/store"
@@ -134,10 +135,13 @@ func (d *Door) keep(ctx context.Context, records []spool.Record) ([]spool.Result
 }
 
 // mustSpool reports whether an error says that the database is away, and remembers
-// that it is. A client that left is no reason.
+// that it is, or that the bucket of large bodies is. A client that left is no reason.
 func (d *Door) mustSpool(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
+	}
+	if errors.Is(err, payload.ErrUnavailable) {
+		return true // the spool holds the large ones meanwhile
 	}
 	if !unavailable(err) {
 		return false

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/payload"
 	"geodlq/internal/spool"
 )
 
@@ -122,7 +123,7 @@ func (d *Door) applyAll(ctx context.Context, records []spool.Record) (map[int]er
 
 // mayPass: tried again later it may go well.
 func mayPass(err error) bool {
-	return unavailable(err) || errors.Is(err, context.Canceled) || errors.Is(err, dlq.ErrOverloaded)
+	return unavailable(err) || errors.Is(err, payload.ErrUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, dlq.ErrOverloaded)
 }
 
 func leadingEvents(records []spool.Record) int {

@@ -6,19 +6,25 @@ package store
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"geodlq/internal/payload"
 )
 
 // Store reads and writes geodlq's tables.
 type Store struct {
-	pool  *pgxpool.Pool
-	rules Rules
+	pool   *pgxpool.Pool
+	bucket *payload.Bucket
+	rules  Rules
+	owner  atomic.Pointer[string] // see bucketOwner
 }
 
 // Rules are the parts of the configuration that the tables' transitions obey.
@@ -28,10 +34,14 @@ type Rules struct {
 	RedriveCap     int           // redrives that may fail before a letter is quarantined
 	RedriveBackoff time.Duration // times the failed redrives: a letter's not_before
 	UndoWindow     time.Duration // for which the redrive of one letter waits, and can be taken back
+	InlineMax      int           // bytes of a body that stays in its row; a larger one goes to the bucket
 }
 
-// New returns a Store over a migrated database.
-func New(pool *pgxpool.Pool, rules Rules) *Store { return &Store{pool: pool, rules: rules} }
+// New returns a Store over a migrated database and the bucket of its large bodies,
+// which may be nil where neither bodies are written nor read.
+func New(pool *pgxpool.Pool, bucket *payload.Bucket, rules Rules) *Store {
+	return &Store{pool: pool, bucket: bucket, rules: rules}
+}
 
 // Connect opens the store's pool on a connection string. A cancelled context
 // cancels its query on the server too, so that an abandoned topology check does
@@ -106,6 +116,9 @@ func (s *Store) Probe(ctx context.Context) error {
 	return nil
 }
 
+// errCommit: a commit failed, and what was written may stand or not.
+var errCommit = errors.New("commit")
+
 // inTx runs fn in a transaction, which it commits when fn returns nil.
 func (s *Store) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	tx, err := s.pool.Begin(ctx)
@@ -117,7 +130,7 @@ func (s *Store) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
-		return fmt.Errorf("commit: %w", err)
+		return fmt.Errorf("%w: %w", errCommit, err)
 	}
 	return nil
 }

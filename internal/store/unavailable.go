@@ -8,14 +8,20 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"geodlq/internal/payload"
 )
 
 // ErrReadOnly: the database is a replica, or was made read-only.
 var ErrReadOnly = errors.New("the database is read-only")
 
 // Unavailable reports whether err says that the database is away, read-only or
-// full, rather than that something is wrong with what was asked.
+// full, rather than that something is wrong with what was asked. A bucket that is
+// away is payload.ErrUnavailable and none of this.
 func Unavailable(err error) bool {
+	if errors.Is(err, payload.ErrUnavailable) {
+		return false
+	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
 		switch {
