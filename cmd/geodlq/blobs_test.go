@@ -22,8 +22,9 @@ import (
 	"geodlq/internal/store"
 )
 
-// smallRows makes any body but the smallest go to the bucket.
-var smallRows = map[string]string{"GEODLQ_INLINE_MAX": "100"}
+// smallRows makes any body but the smallest go to the bucket. The sink may take its time
+// on a busy machine.
+var smallRows = map[string]string{"GEODLQ_INLINE_MAX": "100", "GEODLQ_SINK_TIMEOUT": "20s"}
 
 // padded is a GeoJSON object with so much white space behind it that it is large.
 func padded(body string, bytes int) string { return body + strings.Repeat(" ", bytes) }
