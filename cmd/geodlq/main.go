@@ -41,6 +41,7 @@ var commands = []command{
 	{"demo", "", "serve with a sample incident, and a sink that is down over Iberia", runDemo},
 	{"redrive", "", "redrive the letters of a filter, as the page does", runRedrive},
 	{"quarantine", "", "quarantine the letters of a filter", runQuarantine},
+	{"ledger", "", "print what was received and what became of it, by day and source", runLedger},
 	{"migrate", "", "bring the database to the newest version, capture triggers included", runMigrate},
 	{"seed", "N", "make N synthetic letters, for benchmarks", runSeed},
 	{"version", "", "print the version", runVersion},
@@ -50,6 +51,7 @@ var commands = []command{
 type process struct {
 	config         config
 	order          orderFlags
+	ledger         ledgerFlags
 	args           []string // behind the flags
 	stdout, stderr io.Writer
 }
@@ -78,8 +80,11 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		if err := p.config.bind(flags, getenv); err != nil {
 			return err
 		}
-		if c.name == "redrive" || c.name == "quarantine" {
+		switch c.name {
+		case "redrive", "quarantine":
 			p.bindOrder(flags)
+		case "ledger":
+			p.bindLedger(flags)
 		}
 		if err := flags.Parse(args[1:]); err != nil {
 			return err

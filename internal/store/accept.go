@@ -29,7 +29,10 @@ func (s *Store) Accept(ctx context.Context, events []dlq.NewEvent) ([]dlq.Receip
 		if err != nil {
 			return err
 		}
-		return s.fillReceipts(ctx, tx, rows, events, inserted, receipts)
+		if err := s.fillReceipts(ctx, tx, rows, events, inserted, receipts); err != nil {
+			return err
+		}
+		return countDuplicates(ctx, tx, rows, receipts)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("accept %d events: %w", len(events), err)
@@ -156,6 +159,7 @@ type eventRow struct {
 	Body                                                                    []byte
 	Size                                                                    int64
 	SHA256                                                                  []byte
+	ReceivedAt                                                              *time.Time // nil: now
 }
 
 func newEventRow(e *dlq.NewEvent) eventRow {
@@ -201,14 +205,14 @@ with input as (
 	select * from unnest(
 		@work_key::text[], @source::text[], @task::text[], @parent_id::bigint[], @ordinal::int[],
 		@span_start::int[], @span_end::int[], @subject::text[], @version::text[], @body::bytea[],
-		@size::bigint[], @sha256::bytea[], @media_type::text[], @headers::text[], @claimed_crs::text[])
+		@size::bigint[], @sha256::bytea[], @media_type::text[], @headers::text[], @claimed_crs::text[], @received_at::timestamptz[])
 	as t (work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body,
-		size, sha256, media_type, headers, claimed_crs)
+		size, sha256, media_type, headers, claimed_crs, received_at)
 ), event as (
 	insert into events (work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body,
-		size, sha256, media_type, headers, claimed_crs, inherited_crs, job_id)
+		size, sha256, media_type, headers, claimed_crs, inherited_crs, received_at, job_id)
 	select work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body,
-		size, sha256, media_type, headers::jsonb, claimed_crs, @inherited_crs::text[], nextval('river_job_id_seq')
+		size, sha256, media_type, headers::jsonb, claimed_crs, @inherited_crs::text[], coalesce(received_at, now()), nextval('river_job_id_seq')
 	from input
 	on conflict (work_key) do nothing
 	returning id, work_key, job_id
@@ -242,6 +246,7 @@ func (s *Store) insertEvents(ctx context.Context, tx pgx.Tx, rows []eventRow, in
 		"media_type":    column(rows, func(r *eventRow) string { return r.MediaType }),
 		"headers":       column(rows, func(r *eventRow) string { return r.Headers }),
 		"claimed_crs":   column(rows, func(r *eventRow) string { return r.ClaimedCRS }),
+		"received_at":   column(rows, func(r *eventRow) *time.Time { return r.ReceivedAt }),
 		"inherited_crs": inheritedCRS,
 		"kind":          dlq.JobKind,
 		"max_attempts":  s.rules.MaxJobAttempts,

@@ -70,11 +70,17 @@ func (s *Store) Report(ctx context.Context, r *dlq.Report) (*dlq.ReportReceipt, 
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		if r.ReportKey != "" {
 			counted, err := countedReport(ctx, tx, r, receipt)
-			if counted || err != nil {
+			if err != nil {
 				return err
 			}
+			if counted {
+				return ledgerReport(ctx, tx, r.Source, true)
+			}
 		}
-		return s.countReport(ctx, tx, r, receipt)
+		if err := s.countReport(ctx, tx, r, receipt); err != nil {
+			return err
+		}
+		return ledgerReport(ctx, tx, r.Source, false)
 	})
 	if errors.Is(err, errCountedMeanwhile) {
 		return s.Report(ctx, r)
