@@ -88,7 +88,7 @@ func (s *Server) wholeLedger(c echo.Context) (*dlq.Ledger, dlq.LedgerQuery, erro
 		return nil, q, err
 	}
 	if l.Rows > int64(len(l.Days)) {
-		return nil, q, dlq.Invalid("since", "selects %d rows, of which an answer holds %d: ask for fewer days, or name the sources", l.Rows, maxLedgerRows)
+		return nil, q, dlq.BadRequest("since", "selects %d rows, of which an answer holds %d: ask for fewer days, or name the sources", l.Rows, maxLedgerRows)
 	}
 	return l, q, nil
 }
