@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"geodlq/internal/dlq"
+	"geodlq/views"
 )
 
 // maxLedgerRows bounds an answer; who asks for more is told to narrow down.
@@ -146,4 +147,13 @@ func refusedIn(d *dlq.LedgerDay, statuses []int) []int64 {
 	return out
 }
 
-func (s *Server) pageLedger(c echo.Context) error { return echo.ErrNotFound }
+// ledgerRows bounds the rows of the page; its totals are of all.
+const ledgerRows = 500
+
+func (s *Server) pageLedger(c echo.Context) error {
+	l, q, err := s.readLedger(c, ledgerRows)
+	if err != nil {
+		return err
+	}
+	return servePage(c, http.StatusOK, views.Ledger(views.LedgerPage{Ledger: *l, Query: q, Now: time.Now()}))
+}

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"geodlq/internal/dlq"
+	"geodlq/internal/pgtest"
 	"geodlq/internal/store"
 )
 
@@ -209,5 +212,75 @@ func TestADeletedEventIsMissed(t *testing.T) {
 	}
 	if a["totals"].(map[string]any)["adds_up"] != false {
 		t.Errorf("totals: %v", a["totals"])
+	}
+}
+
+// refused is how often a status is in the ledger of a source.
+func (s *server) refused(source string, status int) int {
+	s.t.Helper()
+	return s.count("select coalesce(sum(n), 0) from ledger_refusals where source = $1 and status = $2", source, status)
+}
+
+func TestRefusalsWaitForTheDatabaseAndAreWrittenAtTheEnd(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.URL(t)
+	cable := newCable(t, direct)
+	s := startCommand(t, "web", cable.url, nil)
+	db, err := store.Connect(context.Background(), direct, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	s.db.Close()
+	s.db = db
+	refuse := func(source, key string, want int) {
+		t.Helper()
+		if a := s.do("POST", "/v1/events", from(source, key), []byte(goodFeature)); a.status != want {
+			t.Fatalf("%d %s, want %d", a.status, a.body, want)
+		}
+	}
+	cable.cut()
+	refuse("fleet", "k", 503)
+	refuse("fleet", "a#b", 400)
+	refuse("no:source", "k", 400)
+	time.Sleep(2 * refusalsSoon)
+	if n := s.count("select count(*) from ledger_refusals"); n != 0 {
+		t.Fatalf("%d refusals were written without a database", n)
+	}
+	cable.mend()
+	s.eventually("the refusals to be written", func() bool {
+		return s.refused("fleet", 503) == 1 && s.refused("fleet", 400) == 1 && s.refused("default", 400) == 1
+	})
+	refuse("fleet", "c#d", 400)
+	s.stop()
+	if n := s.refused("fleet", 400); n != 2 {
+		t.Errorf("%d refusals are in the ledger after the end, want 2", n)
+	}
+}
+
+// refusalsSoon is about when refusals are written.
+const refusalsSoon = time.Second
+
+func TestTheLedgersCommandAndFileSayTheSame(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	if out, err := s.command("ledger"); err != nil || !strings.Contains(out, "nothing was received") {
+		t.Errorf("%v: %s", err, out)
+	}
+	s.do("POST", "/v1/events", from("fleet", "k"), []byte(goodFeature))
+	s.settle("fleet:k")
+	s.do("POST", "/v1/events", from("fleet", "k"), []byte(badFeature))
+	s.eventually("the refusal to be written", func() bool { return s.refused("fleet", 409) == 1 })
+	out, err := s.command("ledger", "-source", "fleet")
+	if err != nil || !strings.Contains(out, "409:1") || !strings.Contains(out, "fleet") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if _, err := s.command("ledger", "-since", "yesterday"); err == nil {
+		t.Error("yesterday is taken for a day")
+	}
+	want := "day,source,received,processed,dead,in_flight,duplicates,spooled,reports,reports_repeated,refused_409,adds_up\r\n" +
+		dlq.Today(time.Now()).Format(time.DateOnly) + ",fleet,1,1,0,0,0,0,0,0,1,true\r\n"
+	if a := s.get("/ledger.csv"); string(a.body) != want {
+		t.Errorf("%q, want %q", a.body, want)
 	}
 }

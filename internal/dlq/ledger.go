@@ -49,6 +49,15 @@ type LedgerDay struct {
 	Refused map[int]int64 // by HTTP status
 }
 
+// RefusedAll is what was refused by whatever status.
+func (d *LedgerDay) RefusedAll() int64 {
+	var n int64
+	for _, count := range d.Refused {
+		n += count
+	}
+	return n
+}
+
 // LedgerMismatch is a figure of the ledger that the tables do not bear out.
 type LedgerMismatch struct {
 	Day    time.Time
