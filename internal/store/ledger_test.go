@@ -238,6 +238,10 @@ func TestFoldingLosesNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	var appended, folded atomic.Int64
+	appended.Store(60_000) // more than one statement folds
+	if _, err := s.pool.Exec(ctx, "insert into ledger_deltas (source, day, reports) select 's', '2026-01-01', 1 from generate_series(1, 60000)"); err != nil {
+		t.Fatal(err)
+	}
 	var wait sync.WaitGroup
 	for range 4 {
 		wait.Go(func() {
@@ -315,5 +319,23 @@ func TestAFeatureStandsOnItsCollectionsDay(t *testing.T) {
 	}
 	if check := s.check(t); check.Mismatched > 0 {
 		t.Errorf("%+v", check.Mismatches)
+	}
+	// Forgotten, features and collection count on as they did.
+	for range 3 {
+		if err := s.complete(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if _, err := s.Forget(ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var left int
+	if err := s.pool.QueryRow(ctx, "select count(*) from events").Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d events are left, %v", left, err)
+	}
+	if check := s.check(t); check.Mismatched > 0 {
+		t.Errorf("forgotten: %+v", check.Mismatches)
 	}
 }
