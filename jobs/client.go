@@ -77,6 +77,7 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 		isolate: c.Isolate, alone: semaphore.NewWeighted(1),
 	})
 	addUpkeep(workers, s, c, logger)
+	addLedger(workers, s, logger)
 	addFeeders(workers, s)
 	addExaminer(workers, s, stages)
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{

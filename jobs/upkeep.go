@@ -17,6 +17,8 @@ import (
 const (
 	sweepEvery   = 10 * time.Second
 	forgetEvery  = time.Hour
+	foldEvery    = 5 * time.Second
+	checkEvery   = 10 * time.Minute
 	collectEvery = 10 * time.Minute
 )
 
@@ -38,6 +40,14 @@ func (forgetArgs) Kind() string { return "forget" }
 type collectArgs struct{}
 
 func (collectArgs) Kind() string { return "collect_blobs" }
+
+type foldArgs struct{}
+
+func (foldArgs) Kind() string { return "ledger_fold" }
+
+type checkArgs struct{}
+
+func (checkArgs) Kind() string { return "ledger_check" }
 
 func addUpkeep(workers *river.Workers, s *store.Store, c Config, logger *slog.Logger) {
 	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, _ *river.Job[sweepArgs]) error {
@@ -75,6 +85,33 @@ func addCollector(workers *river.Workers, s *store.Store, logger *slog.Logger) {
 	}))
 }
 
+// addLedger keeps the ledger: folds what was counted, and holds it against the
+// tables.
+func addLedger(workers *river.Workers, s *store.Store, logger *slog.Logger) {
+	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, _ *river.Job[foldArgs]) error {
+		_, err := s.FoldLedger(ctx)
+		return err
+	}))
+	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, _ *river.Job[checkArgs]) error {
+		check, err := s.CheckLedger(ctx)
+		if err != nil {
+			return err
+		}
+		for i, m := range check.Mismatches {
+			if i == maxSaid {
+				logger.ErrorContext(ctx, "the ledger does not add up: there is more", "figures", check.Mismatched)
+				break
+			}
+			logger.ErrorContext(ctx, "the ledger does not add up", "source", m.Source, "day", m.Day.Format(time.DateOnly),
+				"column", m.Column, "ledger", m.Ledger, "tables", m.Tables)
+		}
+		return nil
+	}))
+}
+
+// maxSaid bounds the lines that one check logs.
+const maxSaid = 20
+
 func periodicUpkeep() []*river.PeriodicJob {
 	once := &river.InsertOpts{MaxAttempts: 1}
 	return []*river.PeriodicJob{
@@ -91,5 +128,10 @@ func periodicUpkeep() []*river.PeriodicJob {
 			func() (river.JobArgs, *river.InsertOpts) { return forgetArgs{}, once }, nil),
 		river.NewPeriodicJob(river.PeriodicInterval(collectEvery),
 			func() (river.JobArgs, *river.InsertOpts) { return collectArgs{}, once }, nil),
+		river.NewPeriodicJob(river.PeriodicInterval(foldEvery),
+			func() (river.JobArgs, *river.InsertOpts) { return foldArgs{}, once }, nil),
+		river.NewPeriodicJob(river.PeriodicInterval(checkEvery),
+			func() (river.JobArgs, *river.InsertOpts) { return checkArgs{}, once },
+			&river.PeriodicJobOpts{RunOnStart: true}),
 	}
 }

@@ -83,6 +83,7 @@ func (s *Server) postBatch(c echo.Context, batch *sent, body []byte, separator b
 	for i, r := range receipts {
 		answer.Spooled = answer.Spooled || r.Spooled
 		if r.Conflict {
+			s.refusals.add(batch.source, http.StatusConflict)
 			answer.Rejected = append(answer.Rejected, batchProblem{i, http.StatusConflict, s.problemOf(dlq.ErrDuplicate).Detail})
 			continue
 		}

@@ -90,7 +90,9 @@ func (s *Server) postReport(c echo.Context) error {
 		return err
 	}
 	var body reportBody
-	if err := readJSON(text, &body); err != nil {
+	err = readJSON(text, &body)
+	nameSource(c, body.Source) // as far as it was read: who is refused is known by it
+	if err != nil {
 		return err
 	}
 	report, err := body.report()

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"geodlq/internal/store"
 )
 
 // chaosVariable is for how long the chaos goes on; empty: the short form.
@@ -56,8 +58,8 @@ func TestChaos(t *testing.T) {
 	c := startChaos(t, o)
 	c.run()
 	c.report()
-	if c.lost != 0 || c.doubled != 0 {
-		t.Errorf("lost %d, doubled %d", c.lost, c.doubled)
+	if c.lost != 0 || c.doubled != 0 || c.mismatches != 0 {
+		t.Errorf("lost %d, doubled %d, the ledger is wrong in %d places", c.lost, c.doubled, c.mismatches)
 	}
 }
 
@@ -94,7 +96,8 @@ type chaos struct {
 
 	killed, killedWebs, restarts int
 	running, gap                 int // jobs at the kills
-	lost, doubled, both          int
+	lost, doubled, mismatches    int
+	ledger                       string
 	began                        time.Time
 }
 
@@ -221,7 +224,7 @@ func (c *chaos) restartPostgres() {
 	c.restarts++
 }
 
-// settleAll waits until nothing is under way any more.
+// settleAll waits until nothing is under way any more, and both webs answer.
 func (c *chaos) settleAll() {
 	c.t.Helper()
 	c.say("sent %d units; waiting for their end", c.sent.Load())
@@ -231,6 +234,7 @@ func (c *chaos) settleAll() {
 			where kind = 'process_event' and state not in ('completed', 'cancelled', 'discarded')`).Scan(&left)
 		spooled, _ := filesUnder(c.env["GEODLQ_DATA"] + "/spool")
 		if err == nil && left == 0 && spooled == 0 {
+			c.webs[0].awaitWeb()
 			return
 		}
 	}
@@ -265,7 +269,24 @@ func (c *chaos) count() {
 	c.lost += c.server.count(`select count(*) from unnest($1::text[]) r (work_key)
 		where (select count(*) from dead_letters l where l.work_key = r.work_key and l.attempts = 1) <> 1`, reports)
 	c.doubled = c.server.count("select count(*) - count(distinct work_key) from sink_writes")
-	c.both = c.server.count("select count(*) from dead_letters l join features f on f.work_key = l.work_key")
+	c.checkLedger()
+}
+
+// checkLedger holds the ledger against the tables, and its sum against itself.
+func (c *chaos) checkLedger() {
+	check, err := store.New(c.db, nil, store.Rules{}).CheckLedger(context.Background())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.mismatches = int(check.Mismatched)
+	text := c.webs[0].get("/v1/ledger")
+	totals := text.json(c.t)["totals"].(map[string]any)
+	n := func(name string) int { return int(totals[name].(float64)) }
+	c.ledger = fmt.Sprintf("received %d = processed %d + dead %d + in flight %d + duplicates %d",
+		n("received"), n("processed"), n("dead"), n("in_flight"), n("duplicates"))
+	if n("received") != n("processed")+n("dead")+n("duplicates") || n("in_flight")+n("spooled") != 0 {
+		c.mismatches++
+	}
 }
 
 func (c *chaos) say(format string, args ...any) {
@@ -273,8 +294,8 @@ func (c *chaos) say(format string, args ...any) {
 }
 
 func (c *chaos) report() {
-	c.say("fence %v: %d SIGKILLs of workers (with %d jobs running, %d of them between the sink's commit and River's report) and %d of webs, %d restarts of PostgreSQL, %d units sent, %d acknowledged, %d reports; lost %d, doubled %d",
-		c.fenced, c.killed, c.running, c.gap, c.killedWebs, c.restarts, c.sent.Load(), len(c.acked), len(c.reports), c.lost, c.doubled)
+	c.say("fence %v: %d SIGKILLs of workers (with %d jobs running, %d of them between the sink's commit and River's report) and %d of webs, %d restarts of PostgreSQL, %d units sent, %d acknowledged, %d reports; lost %d, doubled %d; ledger: %s, %d mismatches",
+		c.fenced, c.killed, c.running, c.gap, c.killedWebs, c.restarts, c.sent.Load(), len(c.acked), len(c.reports), c.lost, c.doubled, c.ledger, c.mismatches)
 }
 
 // send sends whatever a producer might until it is stopped, each until it is

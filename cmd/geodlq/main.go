@@ -42,6 +42,7 @@ var commands = []command{
 	{"redrive", "", "redrive the letters of a filter, as the page does", runRedrive},
 	{"quarantine", "", "quarantine the letters of a filter", runQuarantine},
 	{"spool", "status|load", "what waits on disk for the database; load what a process that is gone left", runSpool},
+	{"ledger", "", "print what was received and what became of it, by day and source", runLedger},
 	{"migrate", "", "bring the database to the newest version, capture triggers included", runMigrate},
 	{"seed", "N", "make N synthetic letters, for benchmarks", runSeed},
 	{"version", "", "print the version", runVersion},
@@ -51,6 +52,7 @@ var commands = []command{
 type process struct {
 	config         config
 	order          orderFlags
+	ledger         ledgerFlags
 	args           []string // behind the flags
 	stdout, stderr io.Writer
 }
@@ -79,8 +81,11 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		if err := p.config.bind(flags, getenv); err != nil {
 			return err
 		}
-		if c.name == "redrive" || c.name == "quarantine" {
+		switch c.name {
+		case "redrive", "quarantine":
 			p.bindOrder(flags)
+		case "ledger":
+			p.bindLedger(flags)
 		}
 		for rest := args[1:]; ; rest = rest[1:] { // flags may stand behind arguments
 			if err := flags.Parse(rest); err != nil {

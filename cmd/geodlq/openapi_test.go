@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -349,6 +350,7 @@ func (c *contract) testRunning(t *testing.T) {
 	c.order(s, sink)
 	c.refuseOrders(s)
 	c.readTiles(s)
+	c.readLedger(s)
 	c.overload(s)
 }
 
@@ -766,6 +768,25 @@ func (c *contract) refuseActions(s *server) {
 	c.want(s, 422, "abandonLetter", act(id, " "))
 }
 
+// readLedger reads it as it is, then with a figure in it that nothing bears out.
+func (c *contract) readLedger(s *server) {
+	s.t.Helper()
+	s.exec(`insert into ledger_deltas (day, source, received, in_flight) values ((now() at time zone 'UTC')::date, 'nobody', 1, 1)`)
+	if _, err := s.command("ledger", "-check"); err == nil {
+		s.t.Error("the check passes over a unit that never came")
+	}
+	c.want(s, 200, "getLedger", call{query: "source=default&source=nobody&since=" + dlq.Today(time.Now()).Format(time.DateOnly)})
+	c.want(s, 200, "ledgerCSV", call{})
+	for _, operation := range []string{"getLedger", "ledgerCSV"} {
+		for _, query := range []string{
+			"since=24h", "since=2026-13-01", "until=yesterday", "since=2026-01-02&until=2026-01-02", "since=9999-01-01",
+			"since=2020-01-01", "since=2026-01-01&since=2026-01-02", "sources=a", "source=%00",
+		} {
+			c.want(s, 400, operation, call{query: query})
+		}
+	}
+}
+
 // overload takes the whole budget for bodies with two that do not come.
 func (c *contract) overload(s *server) {
 	s.t.Helper()
@@ -807,6 +828,7 @@ func everyCall() map[string]call {
 	maps.Copy(calls, map[string]call{
 		"undoLetter": {param: "1"}, "postRedrive": {header: asJSON, body: `{"ids":[1]}`}, "listRedrives": {}, "getRedrive": {param: "1"},
 		"getTile": {param: "0", more: []string{"0", "0"}}, "getRedriveTile": {param: "1", more: []string{"0", "0", "0"}}, "exportCSV": {}, "exportGeoJSON": {},
+		"getLedger": {}, "ledgerCSV": {},
 	})
 	for _, verb := range orderVerbs {
 		calls[verb+"Redrive"] = call{param: "1"}
@@ -834,7 +856,7 @@ func (c *contract) testDatabaseAway(t *testing.T) {
 
 func (c *contract) testDatabaseBroken(t *testing.T) {
 	s := startServer(t, nil)
-	for _, table := range []string{"dead_letters", "events", "redrives", "redrive_letters"} {
+	for _, table := range []string{"dead_letters", "events", "redrives", "redrive_letters", "ledger"} {
 		s.exec("alter table " + table + " rename to mislaid_" + table)
 	}
 	for operation, in := range everyCall() {
@@ -923,7 +945,7 @@ func (k *cable) mend() {
 }
 
 // free are the objects whose names are whoever sent them's.
-var free = []string{"labels", "params", "payload_ref", "filter", "fields"}
+var free = []string{"labels", "params", "payload_ref", "filter", "fields", "refused"}
 
 // leftOut are the names that need not be there, nullable those that may be null;
 // geometry and anchor are not, since the letters kept here have a place.
@@ -932,7 +954,7 @@ var (
 	nullable = []string{
 		"job_id", "getEvent.letter_id", "parent", "finished_at", "http_status", "exit_code", "invalid_at", "tile", "properties.bounds", "payload_ref",
 		"event_time", "redriven_at", "resolved_at", "not_before", "latest",
-		"rate_per_second", "canary", "stopped_because", "started_at", "ended_at", "next",
+		"rate_per_second", "canary", "stopped_because", "started_at", "ended_at", "next", "checked_at",
 	}
 )
 
@@ -988,7 +1010,7 @@ func eachObject(v any, path string, visit func(path string, object map[string]an
 	case map[string]any:
 		visit(path, v)
 		for name, inner := range v {
-			if !slices.Contains(free, name) {
+			if _, object := inner.(map[string]any); !object || !slices.Contains(free, name) {
 				eachObject(inner, path+"."+name, visit)
 			}
 		}

@@ -186,6 +186,9 @@ func (d *Door) State() State {
 	return s
 }
 
+// Spooled is what this process's spool holds, as the ledger counts it.
+func (d *Door) Spooled() []dlq.LedgerSpooled { return d.spool.Days() }
+
 // Ready returns nil once events can be taken durably, be it in the spool.
 func (d *Door) Ready(ctx context.Context) error {
 	if !d.away() {

@@ -59,13 +59,13 @@ type Spool struct {
 	held  atomic.Int64 // records
 	mu    sync.Mutex   // guards what follows
 	index map[[16]byte]entry
-	days  map[Day]int64
+	days  map[day]int64
 }
 
-// Day is what the ledger counts by.
-type Day struct {
-	Source string
-	Day    time.Time // its beginning, UTC
+// day is what the ledger counts by.
+type day struct {
+	source string
+	day    time.Time // its beginning, UTC
 }
 
 // entry is what is remembered of a record that is held.
@@ -82,7 +82,7 @@ func Open(o Options) (*Spool, error) {
 	}
 	s := &Spool{
 		options: o, queue: make(chan *pending, 1024), stop: make(chan struct{}), stopped: make(chan struct{}),
-		index: map[[16]byte]entry{}, days: map[Day]int64{},
+		index: map[[16]byte]entry{}, days: map[day]int64{},
 	}
 	if err := s.adopt(); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
@@ -354,9 +354,9 @@ func (s *Spool) note(r *Record, n int64) {
 	if r.Event == nil {
 		return
 	}
-	day := Day{r.Event.Source, r.Event.ReceivedAt.UTC().Truncate(24 * time.Hour)}
-	if s.days[day] += n; s.days[day] <= 0 {
-		delete(s.days, day)
+	d := day{r.Event.Source, r.Event.ReceivedAt.UTC().Truncate(24 * time.Hour)}
+	if s.days[d] += n; s.days[d] <= 0 {
+		delete(s.days, d)
 	}
 }
 
@@ -410,12 +410,12 @@ func (s *Spool) Lookup(workKey string) (receivedAt time.Time, ok bool) {
 func (s *Spool) Held() int64 { return s.held.Load() }
 
 // Days are the events that wait to be loaded by this process, by source and day.
-func (s *Spool) Days() map[Day]int64 {
+func (s *Spool) Days() []dlq.LedgerSpooled {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	days := make(map[Day]int64, len(s.days))
-	for day, n := range s.days {
-		days[day] = n
+	days := make([]dlq.LedgerSpooled, 0, len(s.days))
+	for d, n := range s.days {
+		days = append(days, dlq.LedgerSpooled{Source: d.source, Day: d.day, Count: n})
 	}
 	return days
 }

@@ -144,8 +144,8 @@ func TestAKeyIsHeldOnce(t *testing.T) {
 	if !s.Holds([]dlq.NewEvent{{WorkKey: "other"}, {WorkKey: "k"}}) || s.Holds([]dlq.NewEvent{{WorkKey: "other"}}) {
 		t.Error("it does not know what it holds")
 	}
-	if n := s.Days()[Day{"s", time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)}]; n != 1 || s.Held() != 4 {
-		t.Errorf("%d of the day, %d in all", n, s.Held())
+	if days := s.Days(); len(days) != 1 || days[0] != (dlq.LedgerSpooled{Source: "s", Day: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC), Count: 1}) || s.Held() != 4 {
+		t.Errorf("%v, %d in all", days, s.Held())
 	}
 	// Content is a new unit after the window.
 	old, late := event("c", "x"), event("c", "x")

@@ -36,7 +36,10 @@ func (s *Store) Accept(ctx context.Context, events []dlq.NewEvent) ([]dlq.Receip
 		if err != nil {
 			return err
 		}
-		return s.fillReceipts(ctx, tx, rows, events, inserted, receipts)
+		if err := s.fillReceipts(ctx, tx, rows, events, inserted, receipts); err != nil {
+			return err
+		}
+		return countDuplicates(ctx, tx, rows, receipts)
 	})
 	if err != nil {
 		s.releaseUncommitted(ctx, blobs, err)

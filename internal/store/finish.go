@@ -146,6 +146,7 @@ func childRow(e *dlq.Event, i int, c *Child, blob *string) eventRow {
 		WorkKey: dlq.ChildKey(e.WorkKey, i), Source: e.Source, Task: e.Task, MediaType: "application/geo+json",
 		Headers: "{}", ClaimedCRS: e.ClaimedCRS, Subject: e.Subject, Version: e.Version,
 		ParentID: &e.ID, Ordinal: &ordinal, Size: int64(len(c.Body)), SHA256: sum[:],
+		ReceivedAt: &e.ReceivedAt, // it stands on its collection's day in the ledger
 	}
 	switch {
 	case blob != nil:

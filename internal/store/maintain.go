@@ -46,6 +46,23 @@ func (s *Store) Sweep(ctx context.Context, age time.Duration) (int, error) {
 // forgetBatch bounds one statement of Forget.
 const forgetBatch = 5000
 
+// forgetSQL deletes events and keeps count of them, so that the ledger's sums
+// stay: nobody else's deletion is counted, and the check finds it.
+const forgetSQL = `
+with gone as (
+	delete from events where id in (
+		select e.id from events e
+		where e.finished_at < now() - $1::interval and e.state in ('processed', 'split')
+			and not exists (select from dead_letters d where d.event_id = e.id)
+			and not exists (select from events c where c.parent_id = e.id)
+		limit $2)
+	returning source, received_at, state, blob
+), counted as (
+	insert into ledger_deltas (source, day, forgotten)
+	select source, (received_at at time zone 'UTC')::date, count(*) from gone where state = 'processed' group by 1, 2
+)
+select count(*), array_agg(blob) filter (where blob is not null) from gone`
+
 // Forget lets go of what need not be kept: keys of processed events, and of
 // collections whose features are forgotten, retention after their end; keys of
 // reports retention after they came; geometries that no capture took over. It
@@ -53,19 +70,15 @@ const forgetBatch = 5000
 func (s *Store) Forget(ctx context.Context, retention time.Duration) (int64, error) {
 	var total int64
 	for {
-		rows, _ := s.pool.Query(ctx, `delete from events where id in (
-			select e.id from events e
-			where e.finished_at < now() - $1::interval and e.state in ('processed', 'split')
-				and not exists (select from dead_letters d where d.event_id = e.id)
-				and not exists (select from events c where c.parent_id = e.id)
-			limit $2) returning blob`, retention, forgetBatch)
-		blobs, err := pgx.CollectRows(rows, pgx.RowTo[*string])
+		var blobs []*string
+		var gone int64
+		err := s.pool.QueryRow(ctx, forgetSQL, retention, forgetBatch).Scan(&gone, &blobs)
 		if err != nil {
 			return total, fmt.Errorf("forget events: %w", err)
 		}
 		s.release(ctx, blobs)
-		total += int64(len(blobs))
-		if len(blobs) < forgetBatch {
+		total += gone
+		if gone < forgetBatch {
 			break
 		}
 	}

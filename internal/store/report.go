@@ -91,13 +91,18 @@ func (s *Store) report(ctx context.Context, r *dlq.Report, blob *string) (*dlq.R
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		if r.ReportKey != "" {
 			counted, err := countedReport(ctx, tx, r, receipt)
-			if counted || err != nil {
+			if err != nil {
 				return err
+			}
+			if counted {
+				return ledgerReport(ctx, tx, r, true)
 			}
 		}
 		var err error
-		unused, err = s.countReport(ctx, tx, r, blob, receipt)
-		return err
+		if unused, err = s.countReport(ctx, tx, r, blob, receipt); err != nil {
+			return err
+		}
+		return ledgerReport(ctx, tx, r, false)
 	})
 	if err != nil {
 		s.releaseUncommitted(ctx, []*string{blob}, err)
