@@ -41,6 +41,8 @@ type Config struct {
 	SinkURL     string // empty: the features table
 	SinkSecret  string
 	SinkTimeout time.Duration
+
+	sink pipeline.Sink // in place of that of SinkURL, for tests
 }
 
 // attemptMargin is how many executions more than our tries River may start: those

@@ -298,16 +298,23 @@ func (c *chaos) report() {
 		c.fenced, c.killed, c.running, c.gap, c.killedWebs, c.restarts, c.sent.Load(), len(c.acked), len(c.reports), c.lost, c.doubled, c.ledger, c.mismatches)
 }
 
+// maxBacklog is enough to keep the workers busy.
+const maxBacklog = 1000
+
+func (c *chaos) stopped() bool {
+	select {
+	case <-c.stop:
+		return true
+	default:
+		return false
+	}
+}
+
 // send sends whatever a producer might until it is stopped, each until it is
 // acknowledged. It waits while much is left to be done.
 func (c *chaos) send() {
 	for {
-		select {
-		case <-c.stop:
-			return
-		default:
-		}
-		if c.sent.Load() > int64(c.units) && c.killed+c.restarts >= c.kills+c.fast+c.immediate {
+		if c.stopped() {
 			return
 		}
 		n := int(c.serial.Add(1))
@@ -319,8 +326,8 @@ func (c *chaos) send() {
 		default:
 			c.sendOne(n)
 		}
-		if c.backlog() > 3000 {
-			time.Sleep(200 * time.Millisecond)
+		for c.backlog() > maxBacklog && !c.stopped() {
+			time.Sleep(50 * time.Millisecond)
 		}
 	}
 }
