@@ -80,9 +80,16 @@ $$;
 -- output is what the worker recorded of the failure (dlq.Failure); where it is
 -- missing the context is lost, and only what the job itself tells is known.
 -- redrive is {letter_id, cap, backoff_seconds} where the job is one.
+--
+-- River's connections plan every statement anew, which here would cost more than all
+-- the rest. Each is a look-up by a unique key: one plan serves for good, as long as it
+-- is not made for a table that was empty.
 create or replace function geodlq_capture(p_job_id bigint, output jsonb, redrive jsonb, fallback text, at timestamptz)
 returns bigint
-language plpgsql as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
 declare
     e     events;
     lost  boolean := coalesce(output->>'stage', '') = '';

@@ -188,6 +188,8 @@ func (p TriagePage) filtered() bool { return len(p.Filter.Values()) > 0 }
 
 func (p ProblemPage) title() string {
 	switch {
+	case p.away():
+		return "The database is away"
 	case p.Title != "":
 		return p.Title
 	case http.StatusText(p.Status) != "":
@@ -196,10 +198,15 @@ func (p ProblemPage) title() string {
 	return "Something went wrong"
 }
 
+// away reports whether the problem is that the database is.
+func (p ProblemPage) away() bool {
+	return p.Status == http.StatusServiceUnavailable && p.Outage != nil && !p.Outage.Since.IsZero()
+}
+
 // advice is what to do about a problem.
 func (p ProblemPage) advice() string {
-	if p.Outage != nil {
-		return "" // the page says more of it above
+	if p.away() {
+		return "" // said above
 	}
 	switch p.Status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:

@@ -141,6 +141,9 @@ func (c *chaos) run() {
 		c.sending.Go(c.send)
 	}
 	for n := 0; !c.enough(); n++ {
+		for int64(c.killed)*int64(c.units) > c.sent.Load()*int64(c.kills) {
+			time.Sleep(20 * time.Millisecond) // spread over all that is sent
+		}
 		switch {
 		case c.restarts < c.fast+c.immediate && c.killed >= (c.restarts+1)*c.kills/(c.fast+c.immediate+1):
 			c.restartPostgres()
@@ -167,6 +170,7 @@ func (c *chaos) killWorker(i int) {
 	c.eventually("a worker to be busy", func() bool {
 		client := fmt.Sprintf("%%-%d-%%", pid)
 		if running, gap := c.jobsOf(client); running < minRunning || gap*inTheGap < running {
+			time.Sleep(20 * time.Millisecond)
 			return false
 		}
 		// Stopped before it is looked at again, so that what is counted is what is killed.
@@ -259,13 +263,14 @@ func (c *chaos) count() {
 	// A unit is at its one end: processed and in the sink, or dead with its one letter;
 	// a collection is replaced by as many units as it has features.
 	const ended = `(e.state = 'processed' and f.work_key is not null and l.id is null or e.state = 'dead' and l.id is not null and f.work_key is null)`
-	c.lost = c.server.count(`with acked as (select * from unnest($1::text[], $2::int[]) a (work_key, units))
-		select coalesce(sum(a.units - coalesce(u.ended, 0)), 0) from acked a left join lateral (
-			select count(*) filter (where `+ended+`) as ended
-			from events e left join features f on f.work_key = e.work_key left join dead_letters l on l.event_id = e.id
-			where case when a.units = 1 then e.work_key = a.work_key
-				else e.parent_id = (select id from events p where p.work_key = a.work_key and p.state = 'split') end
-		) u on true`, keys, units)
+	const outcome = `events e left join features f on f.work_key = e.work_key left join dead_letters l on l.event_id = e.id`
+	c.lost = c.server.count(`with acked as materialized (select * from unnest($1::text[], $2::int[]) a (work_key, units)),
+		ended as (
+			select a.work_key from acked a join (`+outcome+`) on e.work_key = a.work_key where a.units = 1 and `+ended+`
+			union all
+			select a.work_key from acked a join events p on p.work_key = a.work_key and p.state = 'split' join (`+outcome+`) on e.parent_id = p.id
+			where a.units > 1 and `+ended+`)
+		select (select sum(units) from acked) - (select count(*) from ended)`, keys, units)
 	c.lost += c.server.count(`select count(*) from unnest($1::text[]) r (work_key)
 		where (select count(*) from dead_letters l where l.work_key = r.work_key and l.attempts = 1) <> 1`, reports)
 	c.doubled = c.server.count("select count(*) - count(distinct work_key) from sink_writes")
@@ -326,16 +331,23 @@ func (c *chaos) send() {
 		default:
 			c.sendOne(n)
 		}
-		for c.backlog() > maxBacklog && !c.stopped() {
+		for !c.stopped() {
+			left, err := c.backlog()
+			if err != nil {
+				time.Sleep(200 * time.Millisecond) // PostgreSQL is away, and what is sent is spooled
+			}
+			if left < maxBacklog {
+				break
+			}
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
 }
 
-// backlog is roughly how many units wait.
-func (c *chaos) backlog() (n int) {
-	_ = c.db.QueryRow(context.Background(), "select count(*) from (select from events where state in ('accepted', 'retrying') limit 4000) e").Scan(&n)
-	return n
+// backlog is how many units wait for a worker, roughly.
+func (c *chaos) backlog() (n int, err error) {
+	err = c.db.QueryRow(context.Background(), "select count(*) from (select from river_job where state = 'available' limit $1) j", maxBacklog).Scan(&n)
+	return n, err
 }
 
 // post sends a request to either web until it is acknowledged, and returns the
