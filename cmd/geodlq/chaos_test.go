@@ -9,12 +9,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -95,7 +95,9 @@ type chaos struct {
 	reports map[string]bool
 
 	killed, killedWebs, restarts int
+	few                          int // workers that were killed with fewer jobs than must be
 	running, gap                 int // jobs at the kills
+	serials                      [2]int
 	lost, doubled, mismatches    int
 	ledger                       string
 	began                        time.Time
@@ -118,20 +120,20 @@ func startChaos(t *testing.T, o ordeal) *chaos {
 	}
 	c.watchSink()
 	for i := range c.work {
-		c.work[i] = c.startProcess("work", nil)
+		c.startWorker(i)
 	}
 	return c
 }
 
 // watchSink notes every write to the sink, and, without the fence, makes an event
-// forget that it was processed.
+// forget that it was processed: its state, and that its bytes were let go.
 func (c *chaos) watchSink() {
 	c.exec("create table sink_writes (work_key text not null)")
 	c.exec(`create function note_write() returns trigger language plpgsql as $$ begin
 		insert into sink_writes values (new.work_key); return null; end $$`)
 	c.exec("create trigger note_write after insert or update on features for each row execute function note_write()")
 	if !c.fenced {
-		c.exec(`create function forget() returns trigger language plpgsql as $$ begin new.state := old.state; return new; end $$`)
+		c.exec(`create function forget() returns trigger language plpgsql as $$ begin return old; end $$`)
 		c.exec("create trigger forget before update on events for each row when (new.state = 'processed') execute function forget()")
 	}
 }
@@ -163,30 +165,50 @@ func (c *chaos) enough() bool {
 	return int(c.sent.Load()) >= c.units && c.killed >= c.kills && c.restarts >= c.fast+c.immediate && time.Now().After(c.until)
 }
 
+// startWorker starts a worker whose connections can be told from others.
+func (c *chaos) startWorker(i int) {
+	c.t.Helper()
+	c.serials[i]++
+	url, err := url.Parse(c.env["DATABASE_URL"])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	query := url.Query()
+	query.Set("application_name", c.application(i))
+	url.RawQuery = query.Encode()
+	c.work[i] = c.startProcess("work", map[string]string{"DATABASE_URL": url.String()})
+}
+
+func (c *chaos) application(i int) string { return fmt.Sprintf("worker-%d-%d", i, c.serials[i]) }
+
 // killWorker kills a worker once enough of its jobs are under way, and starts another.
+// The jobs are counted once PostgreSQL has done with what the worker had asked last: a
+// report that was sent is none that is missing.
 func (c *chaos) killWorker(i int) {
 	c.t.Helper()
 	pid := c.work[i].Process.Pid
+	client := fmt.Sprintf("%%-%d-%%", pid)
 	c.eventually("a worker to be busy", func() bool {
-		client := fmt.Sprintf("%%-%d-%%", pid)
-		if running, gap := c.jobsOf(client); running < minRunning || gap*inTheGap < running {
-			time.Sleep(20 * time.Millisecond)
-			return false
-		}
-		// Stopped before it is looked at again, so that what is counted is what is killed.
-		_ = syscall.Kill(pid, syscall.SIGSTOP)
 		running, gap := c.jobsOf(client)
-		if running < minRunning || gap*inTheGap < running {
-			_ = syscall.Kill(pid, syscall.SIGCONT)
-			return false
-		}
-		c.running, c.gap = c.running+running, c.gap+gap
-		c.say("SIGKILL of worker %d: %d of its jobs running, %d of them written to the sink and not reported", pid, running, gap)
-		return true
+		time.Sleep(20 * time.Millisecond)
+		return running >= minRunning && gap*inTheGap >= running
 	})
 	kill(c.work[i])
-	c.killed++
-	c.work[i] = c.startProcess("work", nil)
+	var running, gap int
+	c.eventually("the connections of a killed worker to end", func() bool {
+		time.Sleep(20 * time.Millisecond)
+		was := running + gap
+		running, gap = c.jobsOf(client)
+		return running > 0 && running+gap == was && c.db.QueryRow(context.Background(),
+			"select count(*) from pg_stat_activity where application_name = $1 and state = 'active'", c.application(i)).Scan(&was) == nil && was == 0
+	})
+	if running >= minRunning && gap*inTheGap >= running {
+		c.killed, c.running, c.gap = c.killed+1, c.running+running, c.gap+gap
+	} else {
+		c.few++
+	}
+	c.say("SIGKILL of worker %d: %d of its jobs left running, %d of them written to the sink and not reported", pid, running, gap)
+	c.startWorker(i)
 }
 
 // jobsOf counts the jobs that a client of River runs, and those of them whose event is
@@ -299,8 +321,8 @@ func (c *chaos) say(format string, args ...any) {
 }
 
 func (c *chaos) report() {
-	c.say("fence %v: %d SIGKILLs of workers (with %d jobs running, %d of them between the sink's commit and River's report) and %d of webs, %d restarts of PostgreSQL, %d units sent, %d acknowledged, %d reports; lost %d, doubled %d; ledger: %s, %d mismatches",
-		c.fenced, c.killed, c.running, c.gap, c.killedWebs, c.restarts, c.sent.Load(), len(c.acked), len(c.reports), c.lost, c.doubled, c.ledger, c.mismatches)
+	c.say("fence %v: %d SIGKILLs of workers (that left %d jobs running, %d of them between the sink's commit and River's report), %d more with fewer jobs, %d of webs, %d restarts of PostgreSQL, %d units sent, %d acknowledged, %d reports; lost %d, doubled %d; ledger: %s, %d mismatches",
+		c.fenced, c.killed, c.running, c.gap, c.few, c.killedWebs, c.restarts, c.sent.Load(), len(c.acked), len(c.reports), c.lost, c.doubled, c.ledger, c.mismatches)
 }
 
 // maxBacklog is enough to keep the workers busy.
