@@ -6,7 +6,7 @@
 # Go alone builds the binary: generated code and assets are committed.
 GO ?= go
 
-.PHONY: demo test build generate check bench clean
+.PHONY: demo test chaos build generate check bench clean
 
 demo:
 	@.ci/deps runtime
@@ -15,7 +15,15 @@ demo:
 
 test: node_modules
 	@.ci/deps test
-	$(GO) test -timeout 14m ./...
+	$(GO) test -timeout 12m -skip '^TestChaos' ./...
+	@$(MAKE) --no-print-directory chaos
+
+# Kills workers, web processes and PostgreSQL under load, and counts what was lost or
+# done twice; once more without the fence, to see that it would be found. For longer:
+# make chaos FOR=1h
+chaos:
+	@.ci/deps test
+	GEODLQ_CHAOS=$(FOR) $(GO) test -count=1 -timeout 0 -run '^TestChaos' -v ./cmd/geodlq
 
 build:
 	$(GO) build -o geodlq ./cmd/geodlq

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -40,6 +41,8 @@ type Config struct {
 	SinkURL     string // empty: the features table
 	SinkSecret  string
 	SinkTimeout time.Duration
+
+	sink pipeline.Sink // in place of that of SinkURL, for tests
 }
 
 // attemptMargin is how many executions more than our tries River may start: those
@@ -71,13 +74,16 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 	river.AddWorker(workers, &eventWorker{
 		store: s, pipeline: stages,
 		retry: retryPolicy{base: c.RetryBase, max: c.RetryMax}, maxTries: c.MaxTries, logger: logger,
-		room: semaphore.NewWeighted(c.LargeMax), roomMax: c.LargeMax,
+		readTimeout: c.JobTimeout() / 2,
+		room:        semaphore.NewWeighted(c.LargeMax), roomMax: c.LargeMax,
 		isolate: c.Isolate, alone: semaphore.NewWeighted(1),
 	})
 	addUpkeep(workers, s, c, logger)
+	addLedger(workers, s, logger)
 	addFeeders(workers, s)
 	addExaminer(workers, s, stages)
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+		ID: clientID(),
 		// River logs error texts, which may hold coordinates: from warnings on it
 		// does not.
 		Logger:                      slog.New(&seldom{Handler: atLeast{logger.Handler(), slog.LevelWarn}, said: &sync.Map{}}),
@@ -99,6 +105,17 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 		return nil, fmt.Errorf("river: %w", err)
 	}
 	return &Client{client}, nil
+}
+
+// clientID names this process where River says who works on a job: host, process
+// and when it began.
+func clientID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	const maxHost = 60 // River takes a hundred characters
+	return fmt.Sprintf("%.*s-%d-%s", maxHost, host, os.Getpid(), time.Now().UTC().Format("20060102T150405.000"))
 }
 
 func newStages(s *store.Store, sink pipeline.Sink, c Config) *pipeline.Pipeline {

@@ -1,9 +1,7 @@
 package jobs
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -14,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/payload"
 	"geodlq/internal/pipeline"
 	"geodlq/internal/store"
 )
@@ -26,11 +25,14 @@ type eventWorker struct {
 	pipeline *pipeline.Pipeline
 	retry    retryPolicy
 	maxTries int
-	room     *semaphore.Weighted // for large bodies, in bytes
-	roomMax  int64
-	isolate  Isolate             // nil: there is no way to
-	alone    *semaphore.Weighted // one at a time
-	logger   *slog.Logger
+	// readTimeout is how long the bytes of an event may take.
+	readTimeout time.Duration
+
+	room    *semaphore.Weighted // for large bodies, in bytes
+	roomMax int64
+	isolate Isolate             // nil: there is no way to
+	alone   *semaphore.Weighted // one at a time
+	logger  *slog.Logger
 }
 
 // tryError is how the worker tells River that a try failed: its own error, set
@@ -81,12 +83,15 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[dlq.EventArgs]) e
 		}
 		return w.report(ctx, job, event, outcome, state.Redrive != nil)
 	}
-	release, err := w.readLarge(ctx, event)
+	release, lost, err := w.readWithRoom(ctx, event)
 	if err != nil {
 		if ctx.Err() != nil {
 			return &handBackError{ctx.Err()}
 		}
-		return river.JobSnooze(storePause)
+		if !errors.Is(err, errNoRoom) {
+			w.logger.WarnContext(ctx, "body not read; waiting", "job_id", job.ID, "error", err)
+		}
+		return river.JobSnooze(storePause) // no try: nothing was tried
 	}
 	defer release()
 	state := readTryState(job.Metadata)
@@ -102,9 +107,9 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[dlq.EventArgs]) e
 	if state.revived(event) {
 		tries = 1
 	}
-	if corrupt := corruption(event, tries); corrupt != nil {
-		w.logger.ErrorContext(ctx, corrupt.Error, "event_id", event.ID)
-		return w.report(ctx, job, event, pipeline.Outcome{Failure: corrupt}, redrive)
+	if lost != nil {
+		w.logger.ErrorContext(ctx, lost.Error(), "event_id", event.ID)
+		return w.report(ctx, job, event, pipeline.Outcome{Failure: lostBytes(event, lost, tries)}, redrive)
 	}
 	outcome := w.pipeline.Run(ctx, event, tries)
 	if outcome.Failure != nil {
@@ -113,13 +118,25 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[dlq.EventArgs]) e
 	return w.report(ctx, job, event, outcome, redrive)
 }
 
-// corruption is the failure of an event whose stored bytes are no longer those that
-// were accepted, which are never processed; nil where they are.
-func corruption(event *dlq.Event, tries int) *dlq.Failure {
-	if sum := sha256.Sum256(event.Body); bytes.Equal(sum[:], event.SHA256) {
-		return nil
+// readBytes gives an event its bytes, as they were accepted. lost says that they can't
+// be had any more, or are others now; err that they can't be had yet.
+func readBytes(ctx context.Context, s *store.Store, event *dlq.Event) (lost, err error) {
+	if event.Body == nil {
+		event.Body, err = s.EventBody(ctx, event.ID)
 	}
-	const text = "the stored bytes do not match their SHA-256"
+	switch {
+	case errors.Is(err, payload.ErrMissing):
+		return payload.ErrMissing, nil
+	case err != nil && !errors.Is(err, dlq.ErrNotFound):
+		return nil, err
+	}
+	return dlq.CheckSHA256(event.Body, event.SHA256), nil
+}
+
+// lostBytes is the failure of an event whose bytes are lost, which no other try can
+// mend.
+func lostBytes(event *dlq.Event, lost error, tries int) *dlq.Failure {
+	text := lost.Error()
 	return &dlq.Failure{
 		Stage: dlq.StageEnvelope, Class: dlq.ClassUnknown, Error: text, Tries: tries,
 		Fingerprint: dlq.Fingerprint(dlq.StageEnvelope, dlq.ClassUnknown, event.Task, text),
@@ -129,26 +146,30 @@ func corruption(event *dlq.Event, tries int) *dlq.Failure {
 // roomPause is how long a job waits for room before it lets others go first.
 const roomPause = 5 * time.Second
 
-// readLarge reads a body that Event left out, once there is room for it: a large
-// geometry takes many times its bytes while it is worked on, here and in
-// PostgreSQL. release gives the room back.
-func (w *eventWorker) readLarge(ctx context.Context, event *dlq.Event) (release func(), err error) {
-	if event.Size < store.LargeBody {
-		return func() {}, nil
+var errNoRoom = errors.New("no room for another large body")
+
+// readWithRoom is readBytes once there is room for a large body: a large geometry
+// takes many times its bytes while it is worked on, here and in PostgreSQL. release
+// gives the room back.
+func (w *eventWorker) readWithRoom(ctx context.Context, event *dlq.Event) (release func(), lost, err error) {
+	release = func() {}
+	if event.Size >= store.LargeBody {
+		weight := min(event.Size, w.roomMax)
+		waitCtx, cancel := context.WithTimeout(ctx, roomPause)
+		defer cancel()
+		if w.room.Acquire(waitCtx, weight) != nil {
+			return nil, nil, errNoRoom
+		}
+		release = func() { w.room.Release(weight) }
 	}
-	weight := min(event.Size, w.roomMax)
-	waitCtx, cancel := context.WithTimeout(ctx, roomPause)
+	// Well before the job's own timeout, which would be a try.
+	readCtx, cancel := context.WithTimeout(ctx, w.readTimeout)
 	defer cancel()
-	if err := w.room.Acquire(waitCtx, weight); err != nil {
-		return nil, err
-	}
-	release = func() { w.room.Release(weight) }
-	event.Body, err = w.store.EventBody(ctx, event.ID)
-	if err != nil && !errors.Is(err, dlq.ErrNotFound) {
+	if lost, err = readBytes(readCtx, w.store, event); err != nil {
 		release()
-		return nil, err
+		return nil, nil, err
 	}
-	return release, nil
+	return release, lost, nil
 }
 
 func (w *eventWorker) report(ctx context.Context, job *river.Job[dlq.EventArgs], event *dlq.Event, outcome pipeline.Outcome, redrive bool) error {

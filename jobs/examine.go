@@ -30,23 +30,29 @@ func addExaminer(workers *river.Workers, s *store.Store, p *pipeline.Pipeline) {
 		if err != nil {
 			return err
 		}
+		var failures []error // one that can't be read does not keep the others waiting
 		for _, letter := range lost {
-			if err := examine(ctx, s, p, letter); err != nil {
-				return err
-			}
+			failures = append(failures, examine(ctx, s, p, letter))
 		}
-		return nil
+		return errors.Join(failures...)
 	}))
 }
 
 func examine(ctx context.Context, s *store.Store, p *pipeline.Pipeline, letter store.LostLetter) error {
 	nothing := &dlq.Failure{Stage: dlq.StageDownstream, Class: dlq.ClassUnknown}
-	event, err := s.WholeEvent(ctx, letter.EventID)
+	event, err := s.Event(ctx, letter.EventID)
 	if errors.Is(err, dlq.ErrNotFound) {
 		return s.FillContext(ctx, letter.ID, nothing)
 	}
 	if err != nil {
 		return err
+	}
+	lost, err := readBytes(ctx, s, event)
+	if err != nil {
+		return err
+	}
+	if lost != nil {
+		return s.FillContext(ctx, letter.ID, lostBytes(event, lost, 1))
 	}
 	failure := p.Examine(ctx, event)
 	if failure == nil {

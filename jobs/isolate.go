@@ -80,15 +80,19 @@ func RunAlone(ctx context.Context, s *store.Store, c Config, eventID, jobID int6
 	if err != nil {
 		return nil, err
 	}
-	event, err := s.WholeEvent(ctx, eventID)
+	event, err := s.Event(ctx, eventID)
 	if err != nil {
 		return nil, err
 	}
 	if event.JobID != jobID || event.State == dlq.EventProcessed || event.State == dlq.EventDead || event.State == dlq.EventSplit {
 		return &Isolated{}, nil
 	}
-	if corrupt := corruption(event, tries); corrupt != nil {
-		return &Isolated{Failure: corrupt}, nil
+	lost, err := readBytes(ctx, s, event)
+	if err != nil {
+		return nil, err
+	}
+	if lost != nil {
+		return &Isolated{Failure: lostBytes(event, lost, tries)}, nil
 	}
 	stages := newStages(s, sink, c)
 	out := stages.Run(ctx, event, tries)

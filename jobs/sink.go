@@ -15,6 +15,9 @@ import (
 )
 
 func newSink(s *store.Store, c Config) (pipeline.Sink, error) {
+	if c.sink != nil {
+		return c.sink, nil
+	}
 	if c.SinkURL == "" {
 		return tableSink{s, c.SinkTimeout}, nil
 	}

@@ -12,25 +12,26 @@ exception when others then
     return null;
 end $$;
 
--- A geometry for looking at: a large one with its points thinned out to what a map
--- can show. It is never replayed from.
+-- A geometry for looking at: a large one is thinned out to some sixty points, so that
+-- rows stay small however large what failed was. A letter's own page draws its payload
+-- beside it. It is never replayed from.
 create or replace function geodlq_simplified(g geometry) returns geometry
 language plpgsql immutable parallel safe strict as $$
 declare
     s geometry := g;
     tolerance double precision;
 begin
-    if ST_NPoints(g) <= 1000 then
+    if ST_NPoints(g) <= 256 then
         return g;
     end if;
     tolerance := greatest(ST_XMax(g) - ST_XMin(g), ST_YMax(g) - ST_YMin(g)) / 2000;
-    for i in 1..6 loop
-        s := coalesce(ST_Simplify(g, tolerance, true), s);
-        exit when ST_NPoints(s) <= 1000;
-        tolerance := tolerance * 3;
+    for i in 1..14 loop
+        s := coalesce(ST_Simplify(s, tolerance, true), s);
+        exit when ST_NPoints(s) <= 64;
+        tolerance := tolerance * 1.5;
     end loop;
-    if ST_NPoints(s) > 5000 then
-        return ST_Envelope(g);
+    if ST_NPoints(s) > 1000 then
+        return ST_Envelope(g); -- of many parts, each of which would stay
     end if;
     return s;
 exception when others then
@@ -63,7 +64,8 @@ language sql immutable parallel safe strict as $$
     select ST_SetSRID(ST_MakePoint((ordinates->>0)::double precision, (ordinates->>1)::double precision), 4326)
 $$;
 
--- The bytes of an event: its own, or its range of the parent's.
+-- The bytes of an event: its own, or its range of the parent's; null where they lie
+-- in the bucket.
 create or replace function geodlq_body(e events) returns bytea
 language sql stable parallel safe as $$
     select case when e.span_start is null then e.body
@@ -78,9 +80,16 @@ $$;
 -- output is what the worker recorded of the failure (dlq.Failure); where it is
 -- missing the context is lost, and only what the job itself tells is known.
 -- redrive is {letter_id, cap, backoff_seconds} where the job is one.
+--
+-- River's connections plan every statement anew, which here would cost more than all
+-- the rest. Each is a look-up by a unique key: one plan serves for good, as long as it
+-- is not made for a table that was empty.
 create or replace function geodlq_capture(p_job_id bigint, output jsonb, redrive jsonb, fallback text, at timestamptz)
 returns bigint
-language plpgsql as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
 declare
     e     events;
     lost  boolean := coalesce(output->>'stage', '') = '';
@@ -140,6 +149,7 @@ begin
         located_by = case when excluded.anchor is null then d.located_by else excluded.located_by end,
         geom_hash = coalesce(nullif(excluded.geom_hash, ''), d.geom_hash),
         src_crs = excluded.src_crs, invalid_at = excluded.invalid_at,
+        payload = null, blob = null, -- of a report: the event's bytes are the letter's now
         payload_json = excluded.payload_json, media_type = excluded.media_type,
         size = excluded.size, sha256 = excluded.sha256,
         failed_at = excluded.failed_at,

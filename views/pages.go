@@ -16,6 +16,7 @@ import (
 
 // TriagePage is the page at /: the queue, and its letters under a filter.
 type TriagePage struct {
+	Outage    *Outage     // nil: all is well
 	Depth     *dlq.Depth  // nil hides the strip
 	Charts    *dlq.Charts // nil hides the charts
 	Filter    dlq.Filter
@@ -52,6 +53,7 @@ type Demo struct {
 
 // LetterPage is the page of one letter.
 type LetterPage struct {
+	Outage  *Outage // nil: all is well
 	Letter  *dlq.Letter
 	Payload PayloadView
 	History []dlq.HistoryEntry // oldest first
@@ -69,6 +71,7 @@ type LetterPage struct {
 
 // RedrivePage is the page of one order.
 type RedrivePage struct {
+	Outage    *Outage // nil: all is well
 	Redrive   dlq.Redrive
 	Items     []dlq.RedriveItem
 	Next      string               // path of the next page of items, "" on the last
@@ -84,6 +87,7 @@ type RedrivePage struct {
 
 // RedrivesPage lists the orders, the newest first.
 type RedrivesPage struct {
+	Outage   *Outage // nil: all is well
 	Redrives []dlq.Redrive
 	Next     string // path of the next page, "" on the last
 	Now      time.Time
@@ -92,7 +96,9 @@ type RedrivesPage struct {
 // PayloadView is what to show of a payload; its maker bounds Text and Hex.
 type PayloadView struct {
 	Missing bool
+	Title   string // what is the matter where it is missing
 	Why     string // why it is missing
+	Lost    bool   // it should be there, so its size, type and hash are known
 	Text    string // pretty or verbatim
 	Hex     string // a dump, where the payload is not text
 	// Truncated: Text or Hex is the beginning only.
@@ -108,6 +114,7 @@ type Header struct{ Name, Value string }
 
 // ProblemPage is an error as a page.
 type ProblemPage struct {
+	Outage *Outage // nil: all is well
 	Status int
 	Title  string // "": the text of Status
 	Detail string
@@ -181,6 +188,8 @@ func (p TriagePage) filtered() bool { return len(p.Filter.Values()) > 0 }
 
 func (p ProblemPage) title() string {
 	switch {
+	case p.away():
+		return "The database is away"
 	case p.Title != "":
 		return p.Title
 	case http.StatusText(p.Status) != "":
@@ -189,8 +198,16 @@ func (p ProblemPage) title() string {
 	return "Something went wrong"
 }
 
+// away reports whether the problem is that the database is.
+func (p ProblemPage) away() bool {
+	return p.Status == http.StatusServiceUnavailable && p.Outage != nil && !p.Outage.Since.IsZero()
+}
+
 // advice is what to do about a problem.
 func (p ProblemPage) advice() string {
+	if p.away() {
+		return "" // said above
+	}
 	switch p.Status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
 		return "Correct the address or the form and try again, or start from the whole queue."

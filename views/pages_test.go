@@ -75,6 +75,43 @@ func inState(s dlq.RedriveState, c dlq.RedriveCounts) func(*dlq.Redrive) {
 
 func ofAction(a dlq.Action) func(*dlq.Redrive) { return func(r *dlq.Redrive) { r.Action = a } }
 
+// ledgerPage has two sources today, and one of them the day before.
+func ledgerPage(change ...func(*LedgerPage)) LedgerPage {
+	today := dlq.Today(now)
+	row := func(ago int, source string, c dlq.LedgerCounts, refused map[int]int64) dlq.LedgerDay {
+		return dlq.LedgerDay{Day: today.AddDate(0, 0, -ago), Source: source, LedgerCounts: c, Refused: refused}
+	}
+	p := LedgerPage{
+		Now:   now,
+		Query: dlq.LedgerQuery{Since: today.AddDate(0, 0, -6), Until: today.AddDate(0, 0, 1)},
+		Ledger: dlq.Ledger{
+			Days: []dlq.LedgerDay{
+				row(0, "default", dlq.LedgerCounts{Received: 10, Processed: 7, Dead: 2, InFlight: 1}, nil),
+				row(0, "fleet-eu", dlq.LedgerCounts{Received: 1290, Processed: 1284, Dead: 4, Duplicates: 2}, map[int]int64{409: 3, 413: 1}),
+				row(1, "default", dlq.LedgerCounts{Received: 1, Processed: 1}, nil),
+			},
+			Rows:    3,
+			Totals:  dlq.LedgerDay{LedgerCounts: dlq.LedgerCounts{Received: 1301, Processed: 1292, Dead: 6, InFlight: 1, Duplicates: 2}, Refused: map[int]int64{409: 3, 413: 1}},
+			Sources: []string{"default", "fleet-eu"},
+			Check:   &dlq.LedgerCheck{CheckedAt: now.Add(-3 * time.Minute)},
+		},
+	}
+	for _, c := range change {
+		c(&p)
+	}
+	return p
+}
+
+// missing is a unit that the tables do not have.
+func missing(p *LedgerPage) {
+	p.Ledger.Check.Mismatched = 9
+	for range 9 {
+		p.Ledger.Check.Mismatches = append(p.Ledger.Check.Mismatches, dlq.LedgerMismatch{
+			Day: dlq.Today(now), Source: "fleet-eu", Column: "in_flight", Ledger: 1290, Tables: 1289,
+		})
+	}
+}
+
 func letterPage(l *dlq.Letter) LetterPage {
 	return LetterPage{
 		Letter:  l,
@@ -123,6 +160,8 @@ func poison(v reflect.Value) {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Time]():
 		v.Set(reflect.ValueOf(now.Add(-time.Hour)))
+	case v.Type() == reflect.TypeFor[map[int]int64]():
+		v.Set(reflect.ValueOf(map[int]int64{409: 3, 999: 3}))
 	case v.Type() == reflect.TypeFor[map[dlq.Class]int64]():
 		v.Set(reflect.ValueOf(map[dlq.Class]int64{hostile: 3, dlq.ClassOOM: 3}))
 	case v.Type() == reflect.TypeFor[json.RawMessage]():
@@ -192,6 +231,9 @@ func pages() map[string]templ.Component {
 		"hostile order":                Redrive(poisoned(func(p *RedrivePage) { p.Next, p.First = "/redrives/3?after=x", "/redrives/3" })),
 		"hostile preview":              Redrive(poisoned(func(p *RedrivePage) { p.Next, p.First, p.Redrive.State = "", "", dlq.RedrivePreview })),
 		"hostile orders":               Redrives(poisoned(func(p *RedrivesPage) { p.Next = "/redrives?after=x" })),
+		"ledger":                       Ledger(ledgerPage()),
+		"ledger of nothing":            Ledger(LedgerPage{Now: now}),
+		"hostile ledger":               Ledger(poisoned[LedgerPage](nil)),
 		"no orders":                    Redrives(RedrivesPage{Now: now}),
 		"order of nothing":             Redrive(RedrivePage{Now: now}),
 		"letter of nothing":            Letter(LetterPage{Letter: &dlq.Letter{}, Now: now}),
@@ -392,10 +434,18 @@ func TestPagesTellTheirState(t *testing.T) {
 		{
 			"a letter of which little is known", Letter(LetterPage{
 				Letter:  letter(func(l *dlq.Letter) { l.ContextLost, l.OutcomeUnknown, l.Error = true, true, "" }),
-				Payload: PayloadView{Missing: true, Why: "It was let go."}, Notice: "It could not be done.", NoticeBad: true, Now: now,
+				Payload: PayloadView{Missing: true, Title: "No payload is kept.", Why: "It was let go."}, Notice: "It could not be done.", NoticeBad: true, Now: now,
 			}),
 			[]string{"Context lost.", "Outcome unknown.", "It left no error text.", "No payload is kept. It was let go.", "Nothing is recorded.", "It could not be done."},
 			[]string{`role="alert"`}, []string{"/payload"},
+		},
+		{
+			"a letter whose payload is lost", Letter(LetterPage{
+				Letter: letter(), Now: now,
+				Payload: PayloadView{Missing: true, Lost: true, Title: "It is missing.", Why: "Somebody deleted it.", Size: 312, MediaType: "application/geo+json", SHA256: strings.Repeat("9f", 32)},
+			}),
+			[]string{"312 bytes · application/geo+json · sha256 9f9f9f…9f9f", "It is missing. Somebody deleted it."},
+			[]string{`<p class="aside warn">`}, []string{"/payload", "download"},
 		},
 		{
 			"a log link", Letter(letterPage(letter(func(l *dlq.Letter) { l.LogURL = "https://logs.example/run/1?a=b" }))),
@@ -485,6 +535,33 @@ func TestPagesTellTheirState(t *testing.T) {
 			[]string{"Redrive 42", "210 of 214 would go", "Abandon order 42", "209 abandoned, 1 skipped", "Older orders"}, []string{`href="/redrives/42"`, `href="/redrives?after=x"`}, nil,
 		},
 		{"no orders yet", Redrives(RedrivesPage{Now: now}), []string{"No order yet"}, nil, nil},
+		{
+			"the ledger", Ledger(ledgerPage()),
+			[]string{"adds up, checked 3 min ago", "Received 1,301", "=Processed 1,292", "+Dead 6", "30 November 2026 Monday", "1,290", "3 × 409", "409 the key was used for another body; 413 too large", "All 3 rows"},
+			[]string{`href="/ledger.csv"`, `href="/ledger?source=fleet-eu"`, `name="since" value="2026-11-24"`, `<option value="fleet-eu">`},
+			[]string{"does not add up", "Reports", "Spooled", "not listed"},
+		},
+		{
+			"the ledger that does not add up", Ledger(ledgerPage(missing)),
+			[]string{"does not add up", "9 figures differ from the tables", "in flight1,2901,289−1", "1 more", "≠ tables"},
+			[]string{`role="alert"`, `href="/ledger?since=2026-11-30&amp;source=fleet-eu&amp;until=2026-12-01"`}, []string{"adds up, checked"},
+		},
+		{
+			"the ledger, not checked for long", Ledger(ledgerPage(func(p *LedgerPage) { p.Ledger.Check.CheckedAt = now.Add(-3 * time.Hour) })),
+			[]string{"not checked since 3 h ago"}, nil, []string{"adds up, checked"},
+		},
+		{
+			"the ledger with a spool and reports", Ledger(ledgerPage(func(p *LedgerPage) {
+				p.Ledger.Totals.Spooled, p.Ledger.Totals.Reports, p.Ledger.Rows = 5, 3, 700
+			})),
+			[]string{"+Spooled 5", "Reports", "Apart by −5", "697 of them are not listed"}, nil, nil,
+		},
+		{
+			"a ledger of nothing", Ledger(ledgerPage(func(p *LedgerPage) {
+				p.Ledger.Days, p.Query.Sources = nil, []string{"buoy"}
+			})),
+			[]string{"Nothing was received or refused of this source in the days 24 November 2026 to 30 November 2026."}, []string{`href="/ledger"`}, []string{"<tfoot"},
+		},
 		{
 			"a problem", Problem(ProblemPage{Status: 400, Detail: "The filter can't be read.", Fields: []FieldProblem{{"since", "is no time"}}}),
 			[]string{"400", "Bad Request", "The filter can't be read.", "since", "is no time", "Correct the address", "Go to the queue"}, nil, nil,

@@ -237,7 +237,7 @@ func Redrive(p RedrivePage) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = layout(shell{Title: orderName(p.Redrive), Kind: "order", Page: "redrives", Map: true}).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = layout(shell{Title: orderName(p.Redrive), Kind: "order", Page: "redrives", Map: true, Outage: p.Outage}).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1555,7 +1555,7 @@ func Redrives(p RedrivesPage) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = layout(shell{Title: "Redrives", Kind: "orderlist", Page: "redrives"}).Render(templ.WithChildren(ctx, templ_7745c5c3_Var69), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = layout(shell{Title: "Redrives", Kind: "orderlist", Page: "redrives", Outage: p.Outage}).Render(templ.WithChildren(ctx, templ_7745c5c3_Var69), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -133,7 +133,7 @@ func Triage(p TriagePage) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = layout(shell{Title: triageTitle(p), Kind: "triage", Page: "triage", Filter: p.Filter, Map: p.AnyEver}).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = layout(shell{Title: triageTitle(p), Kind: "triage", Page: "triage", Filter: p.Filter, Map: p.AnyEver, Outage: p.Outage}).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -38,6 +38,7 @@ func batchSeparator(mediaType string) (byte, bool) {
 // batchAnswer is the answer to a batch.
 type batchAnswer struct {
 	Accepted int            `json:"accepted"`
+	Spooled  bool           `json:"spooled"`
 	Events   []batchEvent   `json:"events"`
 	Rejected []batchProblem `json:"rejected"`
 }
@@ -75,12 +76,14 @@ func (s *Server) postBatch(c echo.Context, batch *sent, body []byte, separator b
 	if len(events) == 0 {
 		return answerJSON(c, http.StatusAccepted, mediaJSON, answer)
 	}
-	receipts, err := s.store.Accept(c.Request().Context(), events)
+	receipts, err := s.door.Accept(c.Request().Context(), events)
 	if err != nil {
 		return err
 	}
 	for i, r := range receipts {
+		answer.Spooled = answer.Spooled || r.Spooled
 		if r.Conflict {
+			s.refusals.add(batch.source, http.StatusConflict)
 			answer.Rejected = append(answer.Rejected, batchProblem{i, http.StatusConflict, s.problemOf(dlq.ErrDuplicate).Detail})
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/payload"
 	"geodlq/internal/store"
 	"geodlq/views"
 )
@@ -45,6 +46,10 @@ var statuses = []struct {
 	{dlq.ErrBadRequest, http.StatusBadRequest, ""},
 	{dlq.ErrTooLarge, http.StatusRequestEntityTooLarge, ""},
 	{dlq.ErrTooSlow, http.StatusUnprocessableEntity, tooSlow},
+	{dlq.ErrNoRoom, http.StatusServiceUnavailable, "The database is away, and the spool on this server's disk is full or can't be written. Nothing was stored; send it again later, under the same key."},
+	{payload.ErrMissing, http.StatusGone, "These bytes were too large for the database and were kept in the bucket, where they are missing now: deleted there, or never restored. The rest of the letter stands; send the event again, under another key, or restore the bucket."},
+	{dlq.ErrCorrupt, http.StatusInternalServerError, "The stored bytes no longer match the SHA-256 of what was received, so they are not given out."},
+	{payload.ErrUnavailable, http.StatusServiceUnavailable, "The bucket of large payloads can't be reached. What was asked may not have been done; send it again, under the same key."},
 	{dlq.ErrOverloaded, http.StatusServiceUnavailable, "Too much is being received at once. Nothing was stored; send it again."},
 }
 
@@ -84,7 +89,8 @@ func (s *Server) problemOf(err error) problem {
 		return p
 	}
 	if store.Unavailable(err) {
-		p := newProblem(http.StatusServiceUnavailable, "The database can't be reached. What was asked may not have been done; send it again, under the same key.")
+		s.door.Away(err)
+		p := newProblem(http.StatusServiceUnavailable, "The database "+store.WhyUnavailable(err)+". Events and reports are still taken; this may not have been done, and can be asked again when it is back.")
 		p.retryAfter = 5
 		return p
 	}
@@ -163,7 +169,7 @@ func (s *Server) writeErrorPage(c echo.Context, p problem) {
 		fields[i] = views.FieldProblem{Field: f.Field, Reason: f.Detail}
 	}
 	var page bytes.Buffer
-	component := views.Problem(views.ProblemPage{Status: p.Status, Title: p.Title, Detail: p.Detail, Fields: fields})
+	component := views.Problem(views.ProblemPage{Status: p.Status, Title: p.Title, Detail: p.Detail, Fields: fields, Outage: s.outage()})
 	if err := component.Render(c.Request().Context(), &page); err != nil {
 		s.logger.Error("error page not rendered", "error", err)
 	}

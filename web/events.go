@@ -47,7 +47,7 @@ func (s *Server) postEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	receipts, err := s.store.Accept(c.Request().Context(), []dlq.NewEvent{event})
+	receipts, err := s.door.Accept(c.Request().Context(), []dlq.NewEvent{event})
 	if err != nil {
 		return err
 	}
@@ -58,10 +58,14 @@ func (s *Server) postEvents(c echo.Context) error {
 }
 
 func acceptedOf(r dlq.Receipt) accepted {
-	return accepted{WorkKey: r.WorkKey, JobID: jobID(r.JobID), State: r.State, Duplicate: r.Duplicate}
+	return accepted{WorkKey: r.WorkKey, JobID: jobID(r.JobID), State: r.State, Spooled: r.Spooled, Duplicate: r.Duplicate}
 }
 
+// jobID is null for an event that waits in the spool.
 func jobID(id int64) *string {
+	if id == 0 {
+		return nil
+	}
 	text := strconv.FormatInt(id, 10)
 	return &text
 }
@@ -235,7 +239,7 @@ func (s *Server) getEvent(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	e, err := s.store.EventStatus(c.Request().Context(), key)
+	e, err := s.door.EventStatus(c.Request().Context(), key)
 	if err != nil {
 		return err
 	}

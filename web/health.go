@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"geodlq/views"
 )
 
 //go:embed openapi.json
@@ -25,16 +27,29 @@ func (s *Server) getHealth(c echo.Context) error {
 // readyTimeout bounds the question to the database.
 const readyTimeout = 2 * time.Second
 
-// getReady tells whether events can be taken durably.
+// getReady tells whether events can be taken durably, be it in the spool.
 func (s *Server) getReady(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), readyTimeout)
 	defer cancel()
-	if err := s.store.Ping(ctx); err != nil {
-		s.logger.Warn("not ready", "error", err)
-		c.Response().Header().Set("Retry-After", "5")
-		return echo.NewHTTPError(http.StatusServiceUnavailable, "The database can't be reached, or is read-only.")
+	if err := s.door.Ready(ctx); err != nil {
+		return err
 	}
-	return answerJSON(c, http.StatusOK, mediaJSON, healthAnswer{"ready", s.config.Version})
+	status := "ready"
+	if s.door.State().Away {
+		status = "spooling"
+	}
+	return answerJSON(c, http.StatusOK, mediaJSON, healthAnswer{status, s.config.Version})
+}
+
+// outage is what pages say of the door; nil while all is well.
+func (s *Server) outage() *views.Outage {
+	state := s.door.State()
+	if !state.Away && state.Held == 0 {
+		return nil
+	}
+	return &views.Outage{
+		Since: state.Since, Reason: state.Reason, Waiting: state.Held, Used: state.Used, Limit: state.Limit, Now: time.Now(),
+	}
 }
 
 func (s *Server) getOpenAPI(c echo.Context) error {

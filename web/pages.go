@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/payload"
 	"geodlq/internal/pipeline"
 	"geodlq/views"
 )
@@ -48,7 +49,7 @@ func (s *Server) pageTriage(c echo.Context) error {
 	}
 	page := views.TriagePage{
 		Filter: q.filter, Now: time.Now(), Demo: s.demoView(), View: mapView(q.values.Get("map")),
-		BaseURL: baseURL(c.Request()), MapStyle: s.config.MapStyle,
+		BaseURL: baseURL(c.Request()), MapStyle: s.config.MapStyle, Outage: s.outage(),
 	}
 	if err := s.readTriage(c.Request().Context(), q, &page); err != nil {
 		return err
@@ -210,17 +211,40 @@ func (s *Server) letterPage(ctx context.Context, id int64) (*views.LetterPage, e
 	if err != nil {
 		return nil, err
 	}
-	payload, err := s.store.Payload(ctx, id)
-	if err != nil && !errors.Is(err, dlq.ErrNotFound) {
+	page := &views.LetterPage{Letter: letter, History: history, Now: time.Now(), MapStyle: s.config.MapStyle, Outage: s.outage()}
+	found, err := s.store.Payload(ctx, id)
+	why, tellable := payloadTrouble(letter, err)
+	switch {
+	case err == nil:
+		page.Payload = payloadView(found)
+		page.SentGeometry, page.SentNote = s.sketch(ctx, found.Event)
+	case tellable:
+		page.Payload = why
+	default:
 		return nil, err
 	}
-	page := &views.LetterPage{
-		Letter: letter, History: history, Payload: payloadView(letter, payload), Now: time.Now(), MapStyle: s.config.MapStyle,
-	}
-	if letter.EventID != nil && payload != nil {
-		page.SentGeometry, page.SentNote = s.sketch(ctx, *letter.EventID)
-	}
 	return page, nil
+}
+
+// payloadTrouble says on the page why a payload is not shown, where the rest of the
+// letter can be.
+func payloadTrouble(l *dlq.Letter, err error) (views.PayloadView, bool) {
+	v := views.PayloadView{Missing: true, Size: l.Size, MediaType: l.MediaType, SHA256: l.SHA256}
+	switch {
+	case errors.Is(err, dlq.ErrNotFound) && l.Kind == dlq.KindEvent:
+		v.Title, v.Why = "No payload is kept.", "The bytes of this event are no longer kept."
+	case errors.Is(err, dlq.ErrNotFound):
+		v.Title, v.Why = "No payload is kept.", "The report came without a payload."
+	case errors.Is(err, payload.ErrMissing):
+		v.Title, v.Why, v.Lost = "The payload is missing from the bucket.", "It was too large for the database. Somebody deleted it in the bucket, or the bucket was not restored with the database. Until it is back there, a redrive fails.", true
+	case errors.Is(err, dlq.ErrCorrupt):
+		v.Title, v.Why, v.Lost = "The stored bytes have changed.", "They no longer match the SHA-256 of what was received, so they are neither shown nor replayed.", true
+	case errors.Is(err, payload.ErrUnavailable):
+		v.Title, v.Why, v.Lost = "The bucket of large payloads can’t be reached.", "The payload is shown again once it answers. Redrives wait for it.", true
+	default:
+		return v, false
+	}
+	return v, true
 }
 
 // maxSketched is the largest payload whose coordinates are drawn as sent.
@@ -229,32 +253,20 @@ const maxSketched = 8 << 20
 // sketchTimeout bounds the drawing of coordinates: a page without it is still one.
 const sketchTimeout = 2 * time.Second
 
-func (s *Server) sketch(ctx context.Context, eventID int64) (json.RawMessage, string) {
-	ctx, cancel := context.WithTimeout(ctx, sketchTimeout)
-	defer cancel()
-	event, err := s.store.Event(ctx, eventID)
-	if err != nil || event.Size > maxSketched {
+// sketch draws the coordinates of a whole event; nothing for nil.
+func (s *Server) sketch(ctx context.Context, event *dlq.Event) (json.RawMessage, string) {
+	if event == nil || event.Size > maxSketched {
 		return nil, ""
 	}
-	if event.Body == nil {
-		if event.Body, err = s.store.EventBody(ctx, eventID); err != nil {
-			return nil, ""
-		}
-	}
+	ctx, cancel := context.WithTimeout(ctx, sketchTimeout)
+	defer cancel()
 	return s.locator.Sketch(ctx, event, s.config.BodyMax)
 }
 
 // maxShown bounds the bytes of a payload that a page shows.
 const maxShown = 64 << 10
 
-func payloadView(l *dlq.Letter, p *dlq.Payload) views.PayloadView {
-	if p == nil {
-		why := "The report came without a payload."
-		if l.Kind == dlq.KindEvent {
-			why = "The bytes of this event are no longer kept."
-		}
-		return views.PayloadView{Missing: true, Why: why}
-	}
+func payloadView(p *dlq.Payload) views.PayloadView {
 	v := views.PayloadView{Size: int64(len(p.Body)), MediaType: p.MediaType, SHA256: hex.EncodeToString(p.SHA256)}
 	for name, value := range p.Headers {
 		v.Headers = append(v.Headers, views.Header{Name: name, Value: value})

@@ -23,7 +23,7 @@ func (s *Server) pageRedrives(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	page := views.RedrivesPage{Redrives: redrives, Now: time.Now()}
+	page := views.RedrivesPage{Redrives: redrives, Now: time.Now(), Outage: s.outage()}
 	if next != 0 {
 		page.Next = views.RedrivesURL + "?before=" + strconv.FormatInt(next, 10)
 	}
@@ -57,7 +57,7 @@ func (s *Server) serveRedrive(c echo.Context, status int, id int64, problem stri
 		return err
 	}
 	page := views.RedrivePage{
-		Redrive: *redrive, State: state, Now: time.Now(), Notice: problem, NoticeBad: problem != "", MapStyle: s.config.MapStyle,
+		Redrive: *redrive, State: state, Now: time.Now(), Notice: problem, NoticeBad: problem != "", MapStyle: s.config.MapStyle, Outage: s.outage(),
 	}
 	if len(redrive.Filter.Groups) > 0 {
 		if page.Groups, err = s.store.GroupTitles(ctx, redrive.Filter.Groups); err != nil {

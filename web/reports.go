@@ -81,7 +81,7 @@ type reportAnswer struct {
 }
 
 // postReport counts a failure of a geotask: 201 for a new letter, 200 for one
-// more attempt or a repeated report.
+// more attempt or a repeated report, 202 for one that waits in the spool.
 func (s *Server) postReport(c echo.Context) error {
 	h := &hold{budget: s.inFlight}
 	defer h.release()
@@ -90,7 +90,9 @@ func (s *Server) postReport(c echo.Context) error {
 		return err
 	}
 	var body reportBody
-	if err := readJSON(text, &body); err != nil {
+	err = readJSON(text, &body)
+	nameSource(c, body.Source) // as far as it was read: who is refused is known by it
+	if err != nil {
 		return err
 	}
 	report, err := body.report()
@@ -100,14 +102,16 @@ func (s *Server) postReport(c echo.Context) error {
 	if report.ReportKey, err = reportKey(c.Request().Header, report.Source); err != nil {
 		return err
 	}
-	if err := s.locator.Locate(c.Request().Context(), report, body.Geometry); err != nil {
-		return err
-	}
-	receipt, err := s.store.Report(c.Request().Context(), report)
+	receipt, err := s.door.Report(c.Request().Context(), report)
 	if err != nil {
 		return err
 	}
 	status := http.StatusOK
+	if receipt.Spooled {
+		return answerJSON(c, http.StatusAccepted, mediaJSON, reportAnswer{
+			WorkKey: receipt.WorkKey, Spooled: true, Duplicate: receipt.Duplicate,
+		})
+	}
 	if receipt.Created {
 		status = http.StatusCreated
 		c.Response().Header().Set("Location", fmt.Sprintf("/v1/dead-letters/%d", receipt.LetterID))
@@ -192,7 +196,7 @@ func (b *reportBody) report() (*dlq.Report, error) {
 		WorkKey: key, Task: b.Task, Source: source,
 		Error: dlq.CleanText(b.Error, dlq.MaxError), Traceback: dlq.CleanText(b.Traceback, dlq.MaxStack),
 		Stage: b.Stage, Class: b.Class, HTTPStatus: b.HTTPStatus, ExitCode: b.ExitCode,
-		SrcCRS: dlq.CleanText(b.SrcCRS, 1000),
+		Geometry: b.Geometry, SrcCRS: dlq.CleanText(b.SrcCRS, 1000),
 		Params: b.Params, PayloadRef: b.PayloadRef, Labels: b.Labels,
 		CodeVersion: dlq.CleanText(b.CodeVersion, 300), RunID: dlq.CleanText(b.RunID, 300), Host: dlq.CleanText(b.Host, 300),
 		LogURL: dlq.CleanText(b.LogURL, 2000), TraceID: dlq.CleanText(b.TraceID, 300), EventTime: (*time.Time)(b.EventTime),

@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/door"
 	"geodlq/internal/pipeline"
 	"geodlq/internal/store"
 	"geodlq/internal/triage"
@@ -37,6 +38,7 @@ type Demo interface {
 type Server struct {
 	store    *store.Store
 	desk     *triage.Desk
+	door     *door.Door
 	locator  pipeline.Locator
 	config   Config
 	inFlight *budget
@@ -46,14 +48,16 @@ type Server struct {
 
 	depth      depthCache
 	tiles      tileCache
+	refusals   *refusals
 	complained atomic.Int64 // when a 503 was last logged, in nanoseconds
 }
 
-// New returns a server over a store. demo may be nil.
-func New(s *store.Store, c Config, demo Demo, logger *slog.Logger) *Server {
+// New returns a server over a store and the door before it. demo may be nil.
+func New(s *store.Store, d *door.Door, c Config, demo Demo, logger *slog.Logger) *Server {
 	server := &Server{
-		store: s, desk: triage.New(s), locator: pipeline.Locator{PostGIS: s}, config: c,
+		store: s, desk: triage.New(s), door: d, locator: pipeline.Locator{PostGIS: s}, config: c,
 		inFlight: newBudget(c.InFlightMax), demo: demo, logger: logger, echo: echo.New(),
+		refusals: newRefusals(),
 	}
 	server.install()
 	return server
@@ -64,7 +68,7 @@ func (s *Server) install() {
 	e := s.echo
 	e.HTTPErrorHandler = s.writeError
 	e.Pre(headAsGet)
-	e.Use(s.recover, s.securityHeaders, crossOrigin(), s.forgetDepth)
+	e.Use(s.countRefusal, s.recover, s.securityHeaders, crossOrigin(), s.forgetDepth)
 
 	e.POST("/v1/events", s.postEvents)
 	e.GET("/v1/events/:key", s.getEvent)
@@ -83,11 +87,13 @@ func (s *Server) install() {
 	e.POST("/v1/redrives/:id/:verb", s.postControl)
 
 	e.GET("/v1/stats", s.getStats)
+	e.GET("/v1/ledger", s.getLedger)
 
 	e.GET("/tiles.json", s.getTileJSON)
 	e.GET("/tiles/:z/:x/:y", s.getTile)
 	e.GET("/export.csv", s.exportCSV)
 	e.GET("/export.geojson", s.exportGeoJSON)
+	e.GET("/ledger.csv", s.ledgerCSV)
 
 	e.GET("/healthz", s.getHealth)
 	e.GET("/readyz", s.getReady)
@@ -102,6 +108,7 @@ func (s *Server) install() {
 	e.GET("/redrives/:id", s.pageRedrive)
 	e.POST("/redrives/:id/:verb", s.formControl)
 	e.GET("/redrives/:id/tiles/:z/:x/:y", s.getRedriveTile)
+	e.GET("/ledger", s.pageLedger)
 	if s.demo != nil {
 		e.POST("/demo/sink", s.formDemoSink)
 	}
@@ -129,6 +136,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, grace time.Duration)
 		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
+	defer s.writeRefusals(ctx)()
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)

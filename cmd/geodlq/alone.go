@@ -1,82 +1,176 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"syscall"
 
 	"geodlq/internal/store"
 	"geodlq/jobs"
 )
 
-// runEvent is the command of a process that works on one event alone; it is started
-// by a worker and named in no usage.
-var runEvent = command{"run-event", "EVENT JOB TRIES", "work on one event, alone", runAlone}
+// runEvents is the command of a process that works on one event at a time, alone; it
+// is started by a worker and named in no usage.
+var runEvents = command{"run-events", "", "work on one event at a time, alone", runAlone}
 
-// runAlone prints how it ended as JSON.
+// aloneOrder is what the process is told, a line of JSON each.
+type aloneOrder struct {
+	EventID int64 `json:"event_id"`
+	JobID   int64 `json:"job_id"`
+	Tries   int   `json:"tries"`
+}
+
+// aloneAnswer is what it says of it.
+type aloneAnswer struct {
+	Result *jobs.Isolated `json:"result"`
+	Error  string         `json:"error,omitempty"` // it could not work on it
+}
+
+// runAlone answers each order, until there are no more. It does not outlive who gives
+// them, whatever it is at.
 func runAlone(ctx context.Context, p *process) error {
-	if len(p.args) != 3 {
-		return errors.New("run-event wants three numbers")
-	}
-	var n [3]int64
-	for i, text := range p.args {
-		var err error
-		if n[i], err = strconv.ParseInt(text, 10, 64); err != nil {
-			return fmt.Errorf("run-event: %w", err)
-		}
-	}
 	pool, err := store.Connect(ctx, p.config.databaseURL, 2)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	result, err := jobs.RunAlone(ctx, store.New(pool, p.config.rules()), p.config.jobs(), n[0], n[1], int(n[2]))
+	bucket, err := p.config.openBucket(ctx)
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(p.stdout).Encode(result)
+	defer bucket.Close()
+	s := store.New(pool, bucket, p.config.rules())
+	orders := make(chan aloneOrder)
+	go func() {
+		for dec := json.NewDecoder(os.Stdin); ; {
+			var order aloneOrder
+			if dec.Decode(&order) != nil {
+				os.Exit(0)
+			}
+			orders <- order
+		}
+	}()
+	out := json.NewEncoder(p.stdout)
+	for order := range orders {
+		answer := aloneAnswer{}
+		answer.Result, err = jobs.RunAlone(ctx, s, p.config.jobs(), order.EventID, order.JobID, order.Tries)
+		if err != nil {
+			answer.Error = err.Error()
+		}
+		if err := out.Encode(answer); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// failedAlone is the exit code of a process that lived to say that it could not work
-// on its event.
+// failedAlone is the exit code of a process that lived to say that it could not work.
 const failedAlone = 1
 
-// isolate starts this program anew for one event, over the same database and with
-// the same configuration.
+// aloneRuns is how many events such a process works on before another takes its
+// place, so that memory is not blamed on who did not take it.
+const aloneRuns = 100
+
+// isolator keeps a process to work on events alone. It is used by one job at a time.
+type isolator struct {
+	config  config
+	child   *exec.Cmd // nil: none runs
+	orders  io.WriteCloser
+	answers *bufio.Reader
+	runs    int
+}
+
+// isolate starts this program anew, over the same database and with the same
+// configuration, where it does not run, and lets it work on an event.
 func (c config) isolate(databaseURL string) jobs.Isolate {
-	return func(ctx context.Context, eventID, jobID int64, tries int) (*jobs.Isolated, *jobs.Death, error) {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, nil, err
-		}
-		child := exec.CommandContext(ctx, self, runEvent.name, strconv.FormatInt(eventID, 10), strconv.FormatInt(jobID, 10), strconv.Itoa(tries))
-		child.Env = append(os.Environ(), c.environment(databaseURL)...)
-		child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not outlive us
-		var stdout bytes.Buffer
-		child.Stdout, child.Stderr = &stdout, os.Stderr
-		err = child.Run()
-		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
-		}
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && exit.ExitCode() != failedAlone {
-			return nil, deathOf(exit.ProcessState), nil
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("run event %d alone: %w", eventID, err)
-		}
-		result := &jobs.Isolated{}
-		if err := json.Unmarshal(stdout.Bytes(), result); err != nil {
-			return nil, nil, fmt.Errorf("run event %d alone: %w", eventID, err)
-		}
-		return result, nil, nil
+	c.databaseURL = databaseURL
+	i := &isolator{config: c}
+	return i.run
+}
+
+func (i *isolator) run(ctx context.Context, eventID, jobID int64, tries int) (*jobs.Isolated, *jobs.Death, error) {
+	if err := i.start(); err != nil {
+		return nil, nil, fmt.Errorf("run event %d alone: %w", eventID, err)
 	}
+	stop := context.AfterFunc(ctx, func() { _ = i.child.Process.Kill() })
+	answer, err := i.ask(aloneOrder{eventID, jobID, tries})
+	if !stop() || ctx.Err() != nil {
+		i.end()
+		return nil, nil, ctx.Err()
+	}
+	if err != nil {
+		state := i.end()
+		if state != nil && state.ExitCode() != failedAlone && state.ExitCode() != 0 {
+			return nil, deathOf(state), nil
+		}
+		return nil, nil, fmt.Errorf("run event %d alone: %w", eventID, err)
+	}
+	if i.runs++; i.runs >= aloneRuns {
+		i.end()
+	}
+	if answer.Error != "" {
+		return nil, nil, fmt.Errorf("run event %d alone: %s", eventID, answer.Error)
+	}
+	return answer.Result, nil, nil
+}
+
+func (i *isolator) start() error {
+	if i.child != nil {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	child := exec.Command(self, runEvents.name)
+	child.Env = append(os.Environ(), i.config.environment(i.config.databaseURL)...)
+	child.Stderr = os.Stderr
+	orders, err := child.StdinPipe()
+	if err != nil {
+		return err
+	}
+	answers, err := child.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := child.Start(); err != nil {
+		return err
+	}
+	i.child, i.orders, i.answers, i.runs = child, orders, bufio.NewReader(answers), 0
+	return nil
+}
+
+func (i *isolator) ask(order aloneOrder) (*aloneAnswer, error) {
+	if err := json.NewEncoder(i.orders).Encode(order); err != nil {
+		return nil, err
+	}
+	text, err := i.answers.ReadBytes('\n')
+	if err != nil {
+		return nil, err
+	}
+	answer := &aloneAnswer{}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return nil, err
+	}
+	if answer.Error == "" && answer.Result == nil {
+		return nil, errors.New("it gave no answer")
+	}
+	return answer, nil
+}
+
+// end lets the process go, and tells how it ended.
+func (i *isolator) end() *os.ProcessState {
+	_ = i.orders.Close()
+	_ = i.child.Wait() // how it ended is in its state
+	state := i.child.ProcessState
+	i.child = nil
+	return state
 }
 
 func deathOf(state *os.ProcessState) *jobs.Death {

@@ -51,7 +51,7 @@ func (s *server) timed(path string) (first, whole time.Duration, size int) {
 // browser where the figure is one of a browser. It runs once: -benchtime=1x.
 func BenchmarkTriagePage(b *testing.B) {
 	s := startServer(b, nil)
-	if err := store.New(s.db, store.Rules{}).Seed(b.Context(), benchLetters); err != nil {
+	if err := store.New(s.db, nil, store.Rules{}).Seed(b.Context(), benchLetters); err != nil {
 		b.Fatal(err)
 	}
 	s.exec("update dead_letters set status = 'pending', resolved_at = null")

@@ -477,6 +477,11 @@ func TestThePagesWorkWithoutJavaScript(t *testing.T) {
 	p.click(`#all button[value="redrive"]`)
 	p.click(`form[action$="/start"] button`)
 	s.eventually("all to be replayed", func() bool { return s.count("select count(*) from dead_letters where status = 'replayed'") == 6 })
+	p.open("/ledger?source=nobody")
+	p.click(`.chips a`)
+	p.until("the ledger of all sources", func() bool { return p.has(".figures tfoot") && !p.query().Has("source") })
+	p.click(`.ledgerbar a[href*="since="]`)
+	p.until("the ledger of today alone", func() bool { return p.query().Has("since") && p.has(`.ledgerbar a[aria-current]`) })
 	p.clean()
 }
 
@@ -533,6 +538,11 @@ func TestThePagesAreAccessibleAndNothingIsCutOff(t *testing.T) {
 	paths := []string{
 		"/", "/?class=oom", "/?class=invalid_geometry&bbox=0,0,50,60", fmt.Sprintf("/?letter=%.0f", id), fmt.Sprintf("/letters/%.0f", id),
 		"/redrives", "/redrives/1", fmt.Sprintf("/redrives/%.0f", preview), "/letters/999",
+		"/ledger", "/ledger?source=nobody",
+	}
+	s.exec("delete from events where work_key = 'cut'")
+	if _, err := s.command("ledger", "-check"); err == nil { // so that its alarm is seen too
+		t.Error("the check passes over a deleted event")
 	}
 	for _, size := range [][2]int64{{1440, 900}, {1024, 768}, {390, 844}} {
 		for _, scheme := range []string{"light", "dark"} {

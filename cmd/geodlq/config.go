@@ -28,6 +28,9 @@ type config struct {
 	readTimeout    duration
 	bodyMax        byteSize
 	inFlightMax    byteSize
+	spoolMax       byteSize
+	inlineMax      byteSize
+	blobURL        string
 	workers        int
 	mapStyle       string
 	logLevel       string
@@ -55,12 +58,12 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 		rescueAfter: duration(3 * time.Minute), redriveCap: 5, redriveBackoff: duration(30 * time.Second),
 		undoWindow:   duration(10 * time.Second),
 		dedupeWindow: duration(24 * time.Hour), keyRetention: duration(30 * 24 * time.Hour), readTimeout: duration(10 * time.Second),
-		bodyMax: 32 << 20, inFlightMax: 128 << 20, workers: 64, logLevel: "info",
+		bodyMax: 32 << 20, inFlightMax: 128 << 20, inlineMax: 64 << 10, spoolMax: 1 << 30, workers: 64, logLevel: "info",
 		explicit: map[string]bool{}, values: map[string]flag.Value{},
 	}
 	b := binder{flags: flags, getenv: getenv, config: c}
 	b.text(&c.databaseURL, "DATABASE_URL", "PostgreSQL to use; empty: a private PostGIS cluster under the data directory")
-	b.text(&c.data, "GEODLQ_DATA", "directory for the private cluster")
+	b.text(&c.data, "GEODLQ_DATA", "directory for the private cluster, the spool and large bodies")
 	b.text(&c.addr, "GEODLQ_ADDR", "address to listen on")
 	b.text(&c.sinkURL, "GEODLQ_SINK_URL", "URL that features are posted to; empty: the features table")
 	b.text(&c.sinkSecret, "GEODLQ_SINK_SECRET", "base64 secret that signs what is posted (Standard Webhooks); empty: unsigned")
@@ -77,6 +80,9 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 	b.value(&c.readTimeout, "GEODLQ_READ_TIMEOUT", "how long a query over letters may take before it is given up as too slow")
 	b.value(&c.bodyMax, "GEODLQ_BODY_MAX", "largest body, also decoded")
 	b.value(&c.inFlightMax, "GEODLQ_IN_FLIGHT_MAX", "bytes of all bodies at once; over it 503")
+	b.value(&c.spoolMax, "GEODLQ_SPOOL_MAX", "bytes on disk of what is taken while the database is away; over it 503")
+	b.value(&c.inlineMax, "GEODLQ_INLINE_MAX", "largest body that is kept in the database; a larger one goes to the bucket")
+	b.text(&c.blobURL, "GEODLQ_BLOB_URL", "bucket of large bodies, such as s3://name?region=eu-central-1; empty: files under the data directory")
 	b.number(&c.workers, "GEODLQ_WORKERS", "jobs at once")
 	b.text(&c.mapStyle, "GEODLQ_MAP_STYLE", "URL of a MapLibre style for the basemap; empty: the built-in one, which needs no network")
 	b.text(&c.logLevel, "GEODLQ_LOG_LEVEL", "debug, info, warn or error")

@@ -23,7 +23,7 @@ func runCounts(ctx context.Context, p *process) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
-	s := store.New(db.store, p.config.rules())
+	s := store.New(db.store, nil, p.config.rules())
 	if p.args[0] == "rebuild" {
 		letters, err := s.RebuildCounts(ctx)
 		if err != nil {

@@ -1,18 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"os"
 	"strings"
 	"testing"
 )
-
-func (s *server) command(args ...string) (string, error) {
-	var out bytes.Buffer
-	err := run(context.Background(), args, func(name string) string { return s.env[name] }, &out, os.Stderr)
-	return out.String(), err
-}
 
 func TestCountsAreVerifiedAndRebuiltByACommand(t *testing.T) {
 	t.Parallel()

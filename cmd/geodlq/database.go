@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,46 +27,87 @@ type database struct {
 	river   *pgxpool.Pool
 	cluster *localpg.Cluster // nil with DATABASE_URL
 	url     string
+	ensured atomic.Bool // it was there, and its schema is what it should be
 }
 
-// openDatabase connects and brings the schema up if it is behind. It refuses a
-// database whose capture triggers are gone: failures would be lost.
+// openDatabase connects and brings the schema up if it is behind.
 func openDatabase(ctx context.Context, c config, logger *slog.Logger) (*database, error) {
 	db, err := connect(ctx, c, logger)
 	if err != nil {
 		return nil, err
 	}
-	if err := migrations.Ensure(ctx, db.store); err != nil {
+	if err := db.ensure(ctx); err != nil {
 		db.close()
 		return nil, err
 	}
 	return db, nil
 }
 
+// connect starts a private cluster, if there is to be one, and makes the pools. A
+// database that is away is no error yet.
 func connect(ctx context.Context, c config, logger *slog.Logger) (*database, error) {
-	db := &database{}
-	url := c.databaseURL
+	db := &database{url: c.databaseURL}
 	var err error
-	if url == "" {
+	if db.url == "" {
 		db.cluster, err = localpg.Start(ctx, localpg.Options{Dir: c.data, Logger: logger})
 		if err != nil {
 			return nil, err
 		}
-		url = db.cluster.URL()
+		db.url = db.cluster.URL()
 	}
-	db.url = url
-	if db.store, err = store.Connect(ctx, url, storeConns); err == nil {
-		err = db.store.Ping(ctx)
+	if db.store, err = store.Connect(ctx, db.url, storeConns); err == nil {
+		db.river, err = store.ConnectRiver(ctx, db.url, riverConns)
 	}
 	if err != nil {
-		db.close()
-		return nil, fmt.Errorf("database: %w", err)
-	}
-	if db.river, err = store.ConnectRiver(ctx, url, riverConns); err != nil {
 		db.close()
 		return nil, err
 	}
 	return db, nil
+}
+
+// ensureTimeout bounds the question whether the database is there.
+const ensureTimeout = 10 * time.Second
+
+// ensure brings the schema up if it is behind. It refuses a database whose capture
+// triggers are gone: failures would be lost. See store.Unavailable for one that is
+// away.
+func (db *database) ensure(ctx context.Context) error {
+	pingCtx, cancel := context.WithTimeout(ctx, ensureTimeout)
+	defer cancel()
+	if err := db.store.Ping(pingCtx); err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	if err := migrations.Ensure(ctx, db.store); err != nil {
+		return err
+	}
+	db.ensured.Store(true)
+	return nil
+}
+
+// awaitEvery is how often a database that was away at the start is asked again.
+const awaitEvery = time.Second
+
+// await returns once the database was ensured, for as long as it is away.
+func (db *database) await(ctx context.Context) error {
+	for !db.ensured.Load() {
+		err := db.ensure(ctx)
+		if err == nil || !store.Unavailable(err) {
+			return err
+		}
+		if err := pause(ctx, awaitEvery); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // watchEvery is how often a private cluster is looked after.

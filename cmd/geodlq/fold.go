@@ -16,28 +16,25 @@ const foldEvery = 500 * time.Millisecond
 // each one fails.
 const foldComplaint = 10 * time.Second
 
-// keepFolding folds until it is stopped, in every process: the database lets one at
-// a time.
-func keepFolding(ctx context.Context, s *store.Store, logger *slog.Logger) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(foldEvery)
-		defer tick.Stop()
-		var complained time.Time
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			_, err := s.Fold(ctx)
-			if err != nil && ctx.Err() == nil && time.Since(complained) > foldComplaint {
-				complained = time.Now()
-				logger.Warn("the counts of letters were not folded; they are exact, but slow to read", "error", err)
-			}
+// runFolder folds, once the database is there, until ctx ends, in every process: the
+// database lets one at a time.
+func (p *process) runFolder(ctx context.Context, db *database, s *store.Store, logger *slog.Logger) error {
+	if err := db.await(ctx); err != nil {
+		return ignoreCanceled(ctx, err)
+	}
+	tick := time.NewTicker(foldEvery)
+	defer tick.Stop()
+	var complained time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
 		}
-	}()
-	return func() { cancel(); <-done }
+		_, err := s.Fold(ctx)
+		if err != nil && ctx.Err() == nil && time.Since(complained) > foldComplaint {
+			complained = time.Now()
+			logger.Warn("the counts of letters were not folded; they are exact, but slow to read", "error", err)
+		}
+	}
 }

@@ -3,14 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,11 +35,13 @@ const commandVariable = "GEODLQ_TEST_COMMAND"
 func TestMain(m *testing.M) {
 	if command := os.Getenv(commandVariable); command != "" {
 		args := []string{command}
-		if len(os.Args) > 1 && os.Args[1] == runEvent.name {
+		if len(os.Args) > 1 && os.Args[1] == runEvents.name {
 			args = os.Args[1:] // started by a worker that is this binary too
 		}
 		limitAddresses()
-		if err := run(context.Background(), args, os.Getenv, os.Stdout, os.Stderr); err != nil {
+		limitFiles()
+		ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		if err := run(ctx, args, os.Getenv, os.Stdout, os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -47,6 +53,20 @@ func TestMain(m *testing.M) {
 // memoryVariable bounds what a process may take beyond what it has at its start, in
 // bytes: over it, it dies as for lack of memory.
 const memoryVariable = "GEODLQ_TEST_MEMORY"
+
+// diskVariable bounds the size of every file that a process writes, in bytes, as if
+// its disk were full.
+const diskVariable = "GEODLQ_TEST_DISK"
+
+func limitFiles() {
+	limit, err := strconv.ParseUint(os.Getenv(diskVariable), 10, 64)
+	if err != nil {
+		return
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
+		panic(err)
+	}
+}
 
 func limitAddresses() {
 	more, err := strconv.ParseUint(os.Getenv(memoryVariable), 10, 64)
@@ -119,6 +139,7 @@ func startServer(t testing.TB, env map[string]string) *server {
 func startCommand(t testing.TB, command, databaseURL string, env map[string]string) *server {
 	t.Helper()
 	all := maps.Clone(quick)
+	all["GEODLQ_DATA"] = dataOf(t, databaseURL)
 	maps.Copy(all, env)
 	all["DATABASE_URL"] = databaseURL
 	s := &server{t: t, env: all, log: &syncBuffer{}}
@@ -154,12 +175,74 @@ func startCommand(t testing.TB, command, databaseURL string, env map[string]stri
 		}
 	})
 	t.Cleanup(s.stop)
-	var err error
-	if s.db, err = store.Connect(context.Background(), databaseURL, 4); err != nil {
+	s.connect(databaseURL)
+	return s
+}
+
+// newServer is a server whose processes a test starts by itself, at an address that
+// stays the same.
+func newServer(t testing.TB, databaseURL string, env map[string]string) *server {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.db.Close)
+	address := listener.Addr().String()
+	listener.Close()
+	all := maps.Clone(quick)
+	all["GEODLQ_DATA"] = t.TempDir()
+	maps.Copy(all, env)
+	all["GEODLQ_ADDR"], all["DATABASE_URL"] = address, databaseURL
+	s := &server{t: t, env: all, log: &syncBuffer{}, url: "http://" + address}
+	if databaseURL != "" {
+		s.connect(databaseURL)
+	}
 	return s
+}
+
+// connect makes the connection through which the test itself looks.
+func (s *server) connect(databaseURL string) {
+	s.t.Helper()
+	db, err := store.Connect(context.Background(), databaseURL, 4)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(db.Close)
+	s.db = db
+}
+
+// startWeb starts a process of the web, and waits until it answers.
+func (s *server) startWeb(env map[string]string) *exec.Cmd {
+	s.t.Helper()
+	web := s.startProcess("web", env)
+	s.awaitWeb()
+	return web
+}
+
+// awaitWeb waits until a process answers.
+func (s *server) awaitWeb() {
+	s.t.Helper()
+	s.eventually("the web to answer", func() bool {
+		response, err := http.Get(s.url + "/healthz")
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+}
+
+// kill ends a process as a crash would.
+func kill(process *exec.Cmd) {
+	_ = process.Process.Kill()
+	_ = process.Wait()
+}
+
+// dataOf is the data directory of the servers over one database, with its blobs.
+func dataOf(t testing.TB, databaseURL string) string {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("geodlq-data-%x", sha256.Sum256([]byte(databaseURL)))[:32])
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 type answer struct {
@@ -265,9 +348,9 @@ func (s *server) exec(query string, args ...any) {
 // eventually waits for cond.
 func (s *server) eventually(what string, cond func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !cond(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !cond(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("not within a minute: %s\n%s", what, s.log.tail(3000))
+			s.t.Fatalf("not within two minutes: %s\n%s", what, s.log.tail(3000))
 		}
 	}
 }

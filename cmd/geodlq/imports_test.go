@@ -24,19 +24,23 @@ var layers = []struct {
 	{"internal/mvt", nil},
 	{"internal/tally", nil},
 	{"internal/localpg", nil},
-	{"internal/store", []string{"internal/dlq", "internal/mvt", "internal/tally"}},
+	{"internal/payload", nil},
+	{"internal/store", []string{"internal/dlq", "internal/mvt", "internal/payload", "internal/tally"}},
 	{"internal/pgtest", []string{"internal/localpg", "internal/store", "migrations"}},
 	{"internal/pipeline", []string{"internal/dlq", "internal/geo", "internal/store"}},
 	{"internal/triage", []string{"internal/dlq", "internal/store"}},
-	{"jobs", []string{"internal/dlq", "internal/store", "internal/pipeline", "internal/triage"}},
+	{"internal/spool", []string{"internal/dlq"}},
+	{"internal/door", []string{"internal/dlq", "internal/payload", "internal/store", "internal/pipeline", "internal/spool"}},
+	{"jobs", []string{"internal/dlq", "internal/payload", "internal/store", "internal/pipeline", "internal/triage"}},
 	{"views", []string{"internal/dlq", "static"}},
-	{"web", []string{"internal/dlq", "internal/store", "internal/pipeline", "internal/triage", "static", "views"}},
-	{"cmd/geodlq", []string{"internal/localpg", "internal/store", "internal/triage", "jobs", "migrations", "web", "internal/dlq"}},
+	{"web", []string{"internal/dlq", "internal/payload", "internal/store", "internal/pipeline", "internal/door", "internal/triage", "static", "views"}},
+	{"cmd/geodlq", []string{"internal/localpg", "internal/payload", "internal/store", "internal/spool", "internal/door", "internal/triage", "jobs", "migrations", "web", "internal/dlq"}},
 }
 
 // reserved are libraries that only some packages may touch.
 var reserved = map[string][]string{
 	"github.com/labstack/echo":    {"web"},
+	"gocloud.dev":                 {"internal/payload"},
 	"github.com/jackc/pgx":        {"internal/store", "jobs", "internal/localpg", "internal/pgtest", "migrations", "cmd/geodlq"},
 	"github.com/riverqueue/river": {"jobs", "migrations"},
 }

@@ -2,12 +2,15 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"geodlq/internal/pgtest"
 )
 
 // killed are settings under which a killed worker's jobs are soon taken up again.
@@ -29,30 +32,56 @@ func hangingSink(t *testing.T) (sink *testSink, release chan struct{}, status *a
 	return sink, release, status
 }
 
-func TestAWorkerKilledOnItsLastTryCostsNoTryAndMakesNoLetter(t *testing.T) {
+func TestAKilledWorkerCostsNoTryAndMakesNoLetter(t *testing.T) {
+	t.Parallel()
+	for name, attempts := range map[string]string{"on the last try": "1", "before the last": "3"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sink, release, _ := hangingSink(t)
+			s := newServer(t, pgtest.URL(t), map[string]string{"GEODLQ_SINK_URL": sink.URL})
+			maps.Copy(s.env, killed)
+			s.env["GEODLQ_MAX_ATTEMPTS"] = attempts
+			s.startWeb(nil)
+			s.post("k", berlin)
+			for kills := 1; kills <= 2; kills++ {
+				worker := s.startProcess("work", nil)
+				s.eventually("the sink to be asked", func() bool { keys, _ := sink.taken(); return len(keys) == kills })
+				kill(worker)
+			}
+			close(release)
+			s.startProcess("work", nil)
+			if got := s.settle("k"); got["state"] != "processed" || got["tries"] != 1.0 || got["attempts"] != 0.0 {
+				t.Errorf("%v", got)
+			}
+			if n := s.count("select count(*) from dead_letters"); n != 0 {
+				t.Errorf("%d letters", n)
+			}
+		})
+	}
+}
+
+func TestAWorkerKilledAfterACancelRequestMakesOneLetter(t *testing.T) {
 	t.Parallel()
 	sink, release, _ := hangingSink(t)
-	s := startServer(t, nil)
-	s.stop()
-	s = startCommand(t, "web", s.env["DATABASE_URL"], nil)
-	env := map[string]string{"GEODLQ_SINK_URL": sink.URL, "GEODLQ_MAX_ATTEMPTS": "1"}
-	for name, value := range killed {
-		env[name] = value
-	}
+	s := newServer(t, pgtest.URL(t), map[string]string{"GEODLQ_SINK_URL": sink.URL})
+	maps.Copy(s.env, killed)
+	s.startWeb(nil)
 	s.post("k", berlin)
-	for kills := 1; kills <= 2; kills++ {
-		worker := s.startProcess("work", env)
-		s.eventually("the sink to be asked", func() bool { keys, _ := sink.taken(); return len(keys) == kills })
-		_ = worker.Process.Kill()
-		_ = worker.Wait()
+	worker := s.startProcess("work", nil)
+	s.eventually("the sink to be asked", func() bool { keys, _ := sink.taken(); return len(keys) == 1 })
+	_ = worker.Process.Signal(syscall.SIGSTOP) // it does not hear of the request
+	if _, err := s.riverAPI().JobCancel(t.Context(), s.jobOf("k")); err != nil {
+		t.Fatal(err)
 	}
+	kill(worker)
 	close(release)
-	s.startProcess("work", env)
-	if got := s.settle("k"); got["state"] != "processed" || got["tries"] != 1.0 || got["attempts"] != 0.0 {
-		t.Errorf("%v", got)
+	if n := s.count("select count(*) from river_job where state = 'running' and metadata ? 'cancel_attempted_at'"); n != 1 {
+		t.Fatalf("%d jobs were asked to end, so this proves nothing", n)
 	}
-	if n := s.count("select count(*) from dead_letters"); n != 0 {
-		t.Errorf("%d letters", n)
+	s.startProcess("work", nil)
+	s.wantOneLostLetter("k")
+	if n := s.count("select count(*) from features"); n != 0 {
+		t.Error("it ran again")
 	}
 }
 

@@ -41,6 +41,8 @@ var commands = []command{
 	{"demo", "", "serve with a sample incident, and a sink that is down over Iberia", runDemo},
 	{"redrive", "", "redrive the letters of a filter, as the page does", runRedrive},
 	{"quarantine", "", "quarantine the letters of a filter", runQuarantine},
+	{"spool", "status|load", "what waits on disk for the database; load what a process that is gone left", runSpool},
+	{"ledger", "", "print what was received and what became of it, by day and source", runLedger},
 	{"migrate", "", "bring the database to the newest version, capture triggers included", runMigrate},
 	{"counts", "verify|rebuild", "hold the counts beside the letters against them, or make them anew", runCounts},
 	{"seed", "N", "make N synthetic letters, for benchmarks", runSeed},
@@ -51,6 +53,7 @@ var commands = []command{
 type process struct {
 	config         config
 	order          orderFlags
+	ledger         ledgerFlags
 	args           []string // behind the flags
 	stdout, stderr io.Writer
 }
@@ -65,7 +68,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		usage(stdout)
 		return nil
 	}
-	for _, c := range append(slices.Clone(commands), runEvent) {
+	for _, c := range append(slices.Clone(commands), runEvents) {
 		if c.name != args[0] {
 			continue
 		}
@@ -79,16 +82,24 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		if err := p.config.bind(flags, getenv); err != nil {
 			return err
 		}
-		if c.name == "redrive" || c.name == "quarantine" {
+		switch c.name {
+		case "redrive", "quarantine":
 			p.bindOrder(flags)
+		case "ledger":
+			p.bindLedger(flags)
 		}
-		if err := flags.Parse(args[1:]); err != nil {
-			return err
+		for rest := args[1:]; ; rest = rest[1:] { // flags may stand behind arguments
+			if err := flags.Parse(rest); err != nil {
+				return err
+			}
+			if rest = flags.Args(); len(rest) == 0 {
+				break
+			}
+			p.args = append(p.args, rest[0])
 		}
 		if err := p.config.check(); err != nil {
 			return err
 		}
-		p.args = flags.Args()
 		return c.run(ctx, p)
 	}
 	usage(stderr)

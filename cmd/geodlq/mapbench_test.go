@@ -62,7 +62,7 @@ func benchServer(b testing.TB) *server {
 				b.Fatal(err)
 			}
 		}
-		if err := store.New(s.db, store.Rules{}).Seed(b.Context(), n); err != nil {
+		if err := store.New(s.db, nil, store.Rules{}).Seed(b.Context(), n); err != nil {
 			b.Fatal(err)
 		}
 	}

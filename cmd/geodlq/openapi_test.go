@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -350,6 +351,7 @@ func (c *contract) testRunning(t *testing.T) {
 	c.order(s, sink)
 	c.refuseOrders(s)
 	c.readTiles(s)
+	c.readLedger(s)
 	c.overload(s)
 }
 
@@ -570,6 +572,9 @@ func (c *contract) readLetters(s *server) {
 	}
 	c.want(s, 200, "getPayload", call{param: c.letterOf(s, "source=cadastre")})
 	c.want(s, 404, "getPayload", call{param: c.letterOf(s, "work_key=least")})
+	s.exec("update dead_letters set blob = 'mislaid' where work_key = 'cog:scene/7/66/42'")
+	c.want(s, 410, "getPayload", call{param: geotask})
+	s.exec("update dead_letters set blob = null where work_key = 'cog:scene/7/66/42'")
 	for _, operation := range []string{"getLetter", "getPayload", "getHistory"} {
 		for _, id := range []string{"999999", "0", "x", "99999999999999999999"} {
 			c.want(s, 404, operation, call{param: id})
@@ -764,6 +769,25 @@ func (c *contract) refuseActions(s *server) {
 	c.want(s, 422, "abandonLetter", act(id, " "))
 }
 
+// readLedger reads it as it is, then with a figure in it that nothing bears out.
+func (c *contract) readLedger(s *server) {
+	s.t.Helper()
+	s.exec(`insert into ledger_deltas (day, source, received, in_flight) values ((now() at time zone 'UTC')::date, 'nobody', 1, 1)`)
+	if _, err := s.command("ledger", "-check"); err == nil {
+		s.t.Error("the check passes over a unit that never came")
+	}
+	c.want(s, 200, "getLedger", call{query: "source=default&source=nobody&since=" + dlq.Today(time.Now()).Format(time.DateOnly)})
+	c.want(s, 200, "ledgerCSV", call{})
+	for _, operation := range []string{"getLedger", "ledgerCSV"} {
+		for _, query := range []string{
+			"since=24h", "since=2026-13-01", "until=yesterday", "since=2026-01-02&until=2026-01-02", "since=9999-01-01",
+			"since=2020-01-01", "since=2026-01-01&since=2026-01-02", "sources=a", "source=%00",
+		} {
+			c.want(s, 400, operation, call{query: query})
+		}
+	}
+}
+
 // overload takes the whole budget for bodies with two that do not come.
 func (c *contract) overload(s *server) {
 	s.t.Helper()
@@ -805,6 +829,7 @@ func everyCall() map[string]call {
 	maps.Copy(calls, map[string]call{
 		"undoLetter": {param: "1"}, "postRedrive": {header: asJSON, body: `{"ids":[1]}`}, "listRedrives": {}, "getRedrive": {param: "1"},
 		"getTile": {param: "0", more: []string{"0", "0"}}, "getRedriveTile": {param: "1", more: []string{"0", "0", "0"}}, "exportCSV": {}, "exportGeoJSON": {},
+		"getLedger": {}, "ledgerCSV": {},
 	})
 	for _, verb := range orderVerbs {
 		calls[verb+"Redrive"] = call{param: "1"}
@@ -814,9 +839,14 @@ func everyCall() map[string]call {
 
 func (c *contract) testDatabaseAway(t *testing.T) {
 	cable := newCable(t, pgtest.URL(t))
-	s := startCommand(t, "serve", cable.url, nil)
+	s := startCommand(t, "serve", cable.url, map[string]string{"GEODLQ_SPOOL_MAX": "0"})
+	spooling := startCommand(t, "web", cable.url, nil)
 	cable.cut()
-	defer cable.mend() // so that the program can stop
+	defer cable.mend() // so that the programs can stop
+	c.want(spooling, 202, "postEvents", geoJSON("spooled", contractPoint))
+	c.want(spooling, 200, "getEvent", call{param: "spooled"})
+	c.want(spooling, 202, "reportFailure", report("", contractReport))
+	c.want(spooling, 200, "getReady", call{})
 	for operation, in := range everyCall() {
 		c.want(s, 503, operation, in)
 	}
@@ -835,7 +865,7 @@ func (c *contract) testTooSlow(t *testing.T) {
 
 func (c *contract) testDatabaseBroken(t *testing.T) {
 	s := startServer(t, nil)
-	for _, table := range []string{"dead_letters", "events", "redrives", "redrive_letters", "letter_folds"} {
+	for _, table := range []string{"dead_letters", "events", "redrives", "redrive_letters", "ledger", "letter_folds"} {
 		s.exec("alter table " + table + " rename to mislaid_" + table)
 	}
 	for operation, in := range everyCall() {
@@ -924,7 +954,7 @@ func (k *cable) mend() {
 }
 
 // free are the objects whose names are whoever sent them's.
-var free = []string{"labels", "params", "payload_ref", "filter", "fields"}
+var free = []string{"labels", "params", "payload_ref", "filter", "fields", "refused"}
 
 // leftOut are the names that need not be there, nullable those that may be null;
 // geometry and anchor are not, since the letters kept here have a place.
@@ -933,7 +963,7 @@ var (
 	nullable = []string{
 		"job_id", "getEvent.letter_id", "parent", "finished_at", "http_status", "exit_code", "invalid_at", "tile", "properties.bounds", "payload_ref",
 		"event_time", "redriven_at", "resolved_at", "not_before", "latest",
-		"rate_per_second", "canary", "stopped_because", "started_at", "ended_at", "next",
+		"rate_per_second", "canary", "stopped_because", "started_at", "ended_at", "next", "checked_at",
 	}
 )
 
@@ -970,7 +1000,7 @@ func breakObject(t *testing.T, path string, object map[string]any, passes func()
 			t.Errorf("%s without %s passes: %v, want %v", path, name, got, want)
 		}
 		object[name] = nil
-		mayBeNull := slices.ContainsFunc(nullable, func(n string) bool { return strings.HasSuffix("."+path+"."+name, "."+n) })
+		mayBeNull := value == nil || slices.ContainsFunc(nullable, func(n string) bool { return strings.HasSuffix("."+path+"."+name, "."+n) })
 		if got, want := passes(), mayBeNull; got != want {
 			t.Errorf("%s with %s null passes: %v, want %v", path, name, got, want)
 		}
@@ -989,7 +1019,7 @@ func eachObject(v any, path string, visit func(path string, object map[string]an
 	case map[string]any:
 		visit(path, v)
 		for name, inner := range v {
-			if !slices.Contains(free, name) {
+			if _, object := inner.(map[string]any); !object || !slices.Contains(free, name) {
 				eachObject(inner, path+"."+name, visit)
 			}
 		}

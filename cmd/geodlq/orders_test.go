@@ -555,9 +555,9 @@ func (s *server) deadEvents(n int) {
 			insert into events (work_key, source, task, body, size, sha256, media_type, state, job_id)
 			select 'bulk-' || i, 'default', '', b, octet_length(b), sha256(b), 'application/geo+json', 'dead', nextval('river_job_id_seq')
 			from generate_series(1, $1) i, lateral (select convert_to(format('{"type":"Point","coordinates":[%s,%s]}', i % 180, i % 80), 'UTF8') as b) q
-			returning id, work_key)
-		insert into dead_letters (work_key, kind, event_id, source, stage, class, error, fingerprint, anchor, geom, located_by)
-		select work_key, 'event', id, 'default', 'downstream', 'upstream_error', 'the sink answered 503', 'bulk', p, p, 'geometry'
+			returning id, work_key, media_type, size, sha256)
+		insert into dead_letters (work_key, kind, event_id, source, stage, class, error, fingerprint, anchor, geom, located_by, media_type, size, sha256)
+		select work_key, 'event', id, 'default', 'downstream', 'upstream_error', 'the sink answered 503', 'bulk', p, p, 'geometry', media_type, size, sha256
 		from e, lateral (select ST_SetSRID(ST_MakePoint(id % 180, id % 80), 4326) as p) q`, n)
 }
 

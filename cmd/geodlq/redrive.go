@@ -62,7 +62,7 @@ func (p *process) runOrder(ctx context.Context, action dlq.Action) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
-	s := store.New(db.store, p.config.rules())
+	s := store.New(db.store, nil, p.config.rules())
 	desk := triage.New(s)
 	order, err := desk.Preview(ctx, triage.Order{
 		Action: action, Filter: filter, Everything: p.order.everything, Actor: "cli", Reason: p.order.reason,

@@ -28,7 +28,7 @@ func runSeed(ctx context.Context, p *process) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
 	began := time.Now()
-	if err := store.New(db.store, p.config.rules()).Seed(ctx, n); err != nil {
+	if err := store.New(db.store, nil, p.config.rules()).Seed(ctx, n); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(p.stdout, "%d letters in %.1f s\n", n, time.Since(began).Seconds())

@@ -7,9 +7,17 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"runtime/debug"
+	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"geodlq/internal/door"
+	"geodlq/internal/payload"
+	"geodlq/internal/spool"
 	"geodlq/internal/store"
 	"geodlq/jobs"
 	"geodlq/web"
@@ -46,36 +54,46 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 		defer listener.Close()
 	}
 	limitMemory(int64(p.config.inFlightMax))
-	db, err := openDatabase(ctx, p.config, logger)
+	signal.Ignore(syscall.SIGXFSZ) // a file that may not grow is an error of the write
+	db, err := connect(ctx, p.config, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
 	defer db.watch(ctx, p.config, logger)()
-	s := store.New(db.store, p.config.rules())
-	defer keepFolding(ctx, s, logger)()
-	if withJobs {
-		config := p.config.jobs()
-		config.Isolate = p.config.isolate(db.url)
-		client, err := jobs.New(db.river, s, config, logger)
-		if err != nil {
-			return err
-		}
-		if err := client.Start(ctx); err != nil {
-			return err
-		}
-		defer func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-			defer cancel()
-			err = errors.Join(err, client.Stop(ctx))
-		}()
+	bucket, err := p.config.openBucket(ctx)
+	if err != nil {
+		return err
 	}
+	defer bucket.Close()
+	s := store.New(db.store, bucket, p.config.rules())
+	away := db.ensure(ctx)
+	if away != nil && !store.Unavailable(away) {
+		return away
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.runFolder(ctx, db, s, logger) })
 	if !withWeb {
-		logger.Info("working jobs", "workers", p.config.workers)
-		<-ctx.Done()
-		return nil
+		if away != nil {
+			logger.Error("the database is away; waiting for it", "error", away)
+		}
+		group.Go(func() error { return p.runJobs(ctx, db, s, logger) })
+		return group.Wait()
 	}
-	server := web.New(s, web.Config{
+	held, err := spool.Open(p.config.spool(logger))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, held.Close()) }()
+	front := door.New(s, held, logger)
+	if away != nil {
+		front.Away(away)
+	}
+	group.Go(func() error { return p.runLoader(ctx, db, front) })
+	if withJobs {
+		group.Go(func() error { return p.runJobs(ctx, db, s, logger) })
+	}
+	server := web.New(s, front, web.Config{
 		BodyMax: int64(p.config.bodyMax), InFlightMax: int64(p.config.inFlightMax), Version: version(), MapStyle: p.config.mapStyle,
 	}, demo, logger)
 	url := "http://" + listener.Addr().String()
@@ -83,7 +101,60 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 	if ready != nil {
 		go ready(ctx, url)
 	}
-	return server.Serve(ctx, listener, requestGrace)
+	group.Go(func() error { return server.Serve(ctx, listener, requestGrace) })
+	return group.Wait()
+}
+
+// runLoader loads the spool whenever the database is there, until ctx ends.
+func (p *process) runLoader(ctx context.Context, db *database, front *door.Door) error {
+	if err := db.await(ctx); err != nil {
+		return ignoreCanceled(ctx, err)
+	}
+	front.Run(ctx)
+	return nil
+}
+
+// runJobs works jobs, once the database is there, until ctx ends.
+func (p *process) runJobs(ctx context.Context, db *database, s *store.Store, logger *slog.Logger) error {
+	client, err := p.startJobs(ctx, db, s, logger)
+	if err != nil {
+		return ignoreCanceled(ctx, err)
+	}
+	logger.Info("working jobs", "workers", p.config.workers)
+	<-ctx.Done()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	return client.Stop(ctx)
+}
+
+// startJobs begins again where the database went away between the asking and the
+// beginning.
+func (p *process) startJobs(ctx context.Context, db *database, s *store.Store, logger *slog.Logger) (*jobs.Client, error) {
+	config := p.config.jobs()
+	config.Isolate = p.config.isolate(db.url)
+	if err := db.await(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		client, err := jobs.New(db.river, s, config, logger)
+		if err != nil {
+			return nil, err
+		}
+		if err = client.Start(ctx); err == nil || !store.Unavailable(err) {
+			return client, err
+		}
+		if err := pause(ctx, awaitEvery); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// ignoreCanceled: who was told to stop did not fail.
+func ignoreCanceled(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // limitMemory makes the garbage collector keep to what the bodies in flight may
@@ -102,11 +173,26 @@ func (p *process) logger() (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
+// openBucket opens the bucket of large bodies.
+func (c config) openBucket(ctx context.Context) (*payload.Bucket, error) {
+	return payload.Open(ctx, c.blobURL, filepath.Join(c.data, "blobs"))
+}
+
 func (c config) rules() store.Rules {
 	return store.Rules{
 		DedupeWindow: time.Duration(c.dedupeWindow), MaxJobAttempts: jobs.MaxJobAttempts(c.maxAttempts),
 		RedriveCap: c.redriveCap, RedriveBackoff: time.Duration(c.redriveBackoff), UndoWindow: time.Duration(c.undoWindow),
 		ReadTimeout: time.Duration(c.readTimeout),
+		InlineMax:   int(c.inlineMax),
+	}
+}
+
+// spoolDir is where the spool lies under the data directory.
+const spoolDir = "spool"
+
+func (c config) spool(logger *slog.Logger) spool.Options {
+	return spool.Options{
+		Dir: filepath.Join(c.data, spoolDir), Max: int64(c.spoolMax), DedupeWindow: time.Duration(c.dedupeWindow), Logger: logger,
 	}
 }
 

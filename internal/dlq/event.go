@@ -1,6 +1,7 @@
 package dlq
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
@@ -25,20 +26,29 @@ const (
 
 // NewEvent is one spatial message at the door.
 type NewEvent struct {
-	WorkKey    string // see EventKey and ContentKey
-	Content    bool   // WorkKey is a ContentKey: a duplicate only within the dedupe window
-	Source     string
-	Task       string
-	Subject    string
-	Version    string
-	Body       []byte // exact bytes as received
-	MediaType  string
-	Headers    map[string]string // the headers that matter, lower-case names
-	ClaimedCRS string            // Content-Crs as sent
+	WorkKey    string            `json:"work_key"`          // see EventKey and ContentKey
+	Content    bool              `json:"content,omitempty"` // WorkKey is a ContentKey: a duplicate only within the dedupe window
+	Source     string            `json:"source"`
+	Task       string            `json:"task,omitempty"`
+	Subject    string            `json:"subject,omitempty"`
+	Version    string            `json:"version,omitempty"`
+	Body       []byte            `json:"-"` // exact bytes as received
+	MediaType  string            `json:"media_type"`
+	Headers    map[string]string `json:"headers,omitempty"`     // the headers that matter, lower-case names
+	ClaimedCRS string            `json:"claimed_crs,omitempty"` // Content-Crs as sent
+	ReceivedAt time.Time         `json:"received_at"`
 }
 
 // SHA256 is the hash of the exact bytes.
 func (e *NewEvent) SHA256() [sha256.Size]byte { return sha256.Sum256(e.Body) }
+
+// CheckSHA256 returns ErrCorrupt where bytes are not those that were hashed.
+func CheckSHA256(body, hash []byte) error {
+	if sum := sha256.Sum256(body); !bytes.Equal(sum[:], hash) {
+		return ErrCorrupt
+	}
+	return nil
+}
 
 // Receipt tells what became of a NewEvent at the door.
 type Receipt struct {
@@ -46,6 +56,7 @@ type Receipt struct {
 	JobID     int64
 	State     EventState
 	Duplicate bool
+	Spooled   bool // it waits on disk for the database; JobID is not known yet
 	// Conflict: the key was taken for another body, and nothing was accepted.
 	Conflict bool
 }

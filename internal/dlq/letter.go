@@ -70,6 +70,7 @@ type Payload struct {
 	MediaType string
 	Headers   map[string]string
 	SHA256    []byte
+	Event     *Event // whose bytes they are; nil for those of a report
 }
 
 // HistoryEntry is one thing that happened to a letter.

@@ -7,37 +7,41 @@ import (
 
 // Report is the failure of a geotask, told by whoever ran it.
 type Report struct {
-	ReportKey string // names the report, so that a repeat does not count; empty: each counts
-	WorkKey   string
-	Task      string
-	Source    string
+	ReportKey string `json:"report_key,omitempty"` // names the report, so that a repeat does not count; empty: each counts
+	WorkKey   string `json:"work_key"`
+	Task      string `json:"task"`
+	Source    string `json:"source"`
 
-	Error, Traceback string
-	Stage            Stage
-	Class            Class
-	HTTPStatus       *int
-	ExitCode         *int
+	Error      string `json:"error"`
+	Traceback  string `json:"traceback,omitempty"`
+	Stage      Stage  `json:"stage"`
+	Class      Class  `json:"class"`
+	HTTPStatus *int   `json:"http_status,omitempty"`
+	ExitCode   *int   `json:"exit_code,omitempty"`
 
 	// What the report says of its place, as sent.
-	SourceWKB      []byte // in SrcCRS, x, y
-	SourceGeometry string // the text of a geometry that could not be read
-	SrcCRS         string
-	Tile           *Tile
-	Bounds         []float64
+	Geometry []byte    `json:"geometry,omitempty"` // JSON: a GeoJSON object, or a string of WKT
+	SrcCRS   string    `json:"src_crs,omitempty"`
+	Tile     *Tile     `json:"tile,omitempty"`
+	Bounds   []float64 `json:"bounds,omitempty"`
 
-	Place // what was made of it
+	// What was made of it.
+	SourceWKB      []byte `json:"-"` // in SrcCRS, x, y
+	SourceGeometry string `json:"-"` // the text of a geometry that could not be read
+	Place          `json:"-"`
 
-	Params      json.RawMessage
-	Payload     []byte
-	MediaType   string
-	PayloadRef  json.RawMessage
-	CodeVersion string
-	RunID       string
-	Host        string
-	LogURL      string
-	TraceID     string
-	EventTime   *time.Time
-	Labels      json.RawMessage
+	Params      json.RawMessage `json:"params,omitempty"`
+	Payload     []byte          `json:"payload,omitempty"`
+	MediaType   string          `json:"media_type,omitempty"`
+	PayloadRef  json.RawMessage `json:"payload_ref,omitempty"`
+	CodeVersion string          `json:"code_version,omitempty"`
+	RunID       string          `json:"run_id,omitempty"`
+	Host        string          `json:"host,omitempty"`
+	LogURL      string          `json:"log_url,omitempty"`
+	TraceID     string          `json:"trace_id,omitempty"`
+	EventTime   *time.Time      `json:"event_time,omitempty"`
+	Labels      json.RawMessage `json:"labels,omitempty"`
+	ReceivedAt  time.Time       `json:"received_at"`
 }
 
 // Place is where a letter lies, in EPSG:4326.
@@ -70,4 +74,5 @@ type ReportReceipt struct {
 	Attempts  int
 	Created   bool
 	Duplicate bool
+	Spooled   bool // it waits on disk for the database; LetterID and Attempts are not known yet
 }

@@ -18,10 +18,10 @@ type Locator struct{ PostGIS PostGIS }
 // Locate fills in a report's Place from its geometry (a GeoJSON object, or a
 // string of WKT), else its tile, else its bounds. It keeps the geometry as sent
 // beside it. Errors are of the database alone.
-func (l Locator) Locate(ctx context.Context, r *dlq.Report, geometry json.RawMessage) error {
+func (l Locator) Locate(ctx context.Context, r *dlq.Report) error {
 	r.LocatedBy = dlq.LocatedByNone
-	if len(geometry) > 0 && !bytes.Equal(geometry, []byte("null")) {
-		if err := l.locateGeometry(ctx, r, geometry); err != nil || r.LocatedBy != dlq.LocatedByNone {
+	if len(r.Geometry) > 0 && !bytes.Equal(r.Geometry, []byte("null")) {
+		if err := l.locateGeometry(ctx, r); err != nil || r.LocatedBy != dlq.LocatedByNone {
 			return err
 		}
 	}
@@ -36,10 +36,10 @@ func (l Locator) Locate(ctx context.Context, r *dlq.Report, geometry json.RawMes
 	return nil
 }
 
-func (l Locator) locateGeometry(ctx context.Context, r *dlq.Report, geometry json.RawMessage) error {
-	format, text := geo.GeoJSON, []byte(geometry)
+func (l Locator) locateGeometry(ctx context.Context, r *dlq.Report) error {
+	format, text := geo.GeoJSON, r.Geometry
 	var wkt string
-	if json.Unmarshal(geometry, &wkt) == nil {
+	if json.Unmarshal(r.Geometry, &wkt) == nil {
 		format, text = geo.WKT, []byte(wkt)
 	}
 	doc, err := geo.Parse(format, text)

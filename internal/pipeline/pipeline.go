@@ -103,15 +103,37 @@ type run struct {
 
 // Run takes an event through all stages. ctx ends it: the outcome is then
 // transient, and the caller knows by ctx why. tries counts this run.
-func (p *Pipeline) Run(ctx context.Context, e *dlq.Event, tries int) (out Outcome) {
+//
+// It runs in a goroutine of its own, since one that is ended (runtime.Goexit) takes
+// everything above along, and the job would never be reported.
+func (p *Pipeline) Run(ctx context.Context, e *dlq.Event, tries int) Outcome {
 	r := &run{Pipeline: p, event: e, tries: tries, stage: dlq.StageEnvelope}
-	defer func() {
-		if v := recover(); v != nil {
-			f := failed(r.stage, dlq.ClassUnknown, "panic: %v", v)
-			f.stack = string(debug.Stack())
-			out = Outcome{Failure: r.describe(f)}
-		}
+	ended := make(chan Outcome, 1)
+	go func() {
+		returned := false
+		defer func() {
+			if v := recover(); v != nil {
+				ended <- r.broken("panic: %v", v)
+			} else if !returned {
+				ended <- r.broken("its goroutine was ended before it was done")
+			}
+		}()
+		out := r.outcome(ctx)
+		returned = true
+		ended <- out
 	}()
+	return <-ended
+}
+
+// broken is the outcome of a run that did not return.
+func (r *run) broken(format string, args ...any) Outcome {
+	f := failed(r.stage, dlq.ClassUnknown, format, args...)
+	f.stack = string(debug.Stack())
+	f.unknown = r.stage == dlq.StageDownstream
+	return Outcome{Failure: r.describe(f)}
+}
+
+func (r *run) outcome(ctx context.Context) Outcome {
 	split, err := r.stages(ctx)
 	var f *failure
 	switch {

@@ -18,22 +18,39 @@ import (
 // Accept stores events and enqueues a job for each in one transaction. The
 // receipts stand in the order of the events. A key that is taken makes a
 // duplicate, or a conflict where its body is another; neither stops the rest.
+//
+// Large bodies are in the bucket before the transaction begins; one that it does not
+// take is released. Where a commit's outcome is unknown they stay, for the collector.
 func (s *Store) Accept(ctx context.Context, events []dlq.NewEvent) ([]dlq.Receipt, error) {
+	blobs, err := s.putLarge(ctx, column(events, func(e *dlq.NewEvent) []byte { return e.Body }))
+	if err != nil {
+		return nil, fmt.Errorf("accept %d events: %w", len(events), err)
+	}
 	receipts := make([]dlq.Receipt, len(events))
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		rows := make([]eventRow, len(events))
 		for i := range events {
-			rows[i] = newEventRow(&events[i])
+			rows[i] = newEventRow(&events[i], blobs[i])
 		}
 		inserted, err := s.insertEvents(ctx, tx, rows)
 		if err != nil {
 			return err
 		}
-		return s.fillReceipts(ctx, tx, rows, events, inserted, receipts)
+		if err := s.fillReceipts(ctx, tx, rows, events, inserted, receipts); err != nil {
+			return err
+		}
+		return countDuplicates(ctx, tx, rows, receipts)
 	})
 	if err != nil {
+		s.releaseUncommitted(ctx, blobs, err)
 		return nil, fmt.Errorf("accept %d events: %w", len(events), err)
 	}
+	for i, r := range receipts {
+		if !r.Duplicate && !r.Conflict {
+			blobs[i] = nil // its event's now
+		}
+	}
+	s.release(ctx, blobs)
 	return receipts, nil
 }
 
@@ -63,7 +80,7 @@ func (s *Store) fillReceipts(ctx context.Context, tx pgx.Tx, rows []eventRow, ev
 		if !ok {
 			return fmt.Errorf("work key neither inserted nor standing")
 		}
-		if events[i].Content && time.Since(was.ReceivedAt) > s.rules.DedupeWindow {
+		if events[i].Content && rows[i].at().Sub(was.ReceivedAt) > s.rules.DedupeWindow {
 			if receipts[i], err = s.acceptAgain(ctx, tx, rows[i]); err != nil {
 				return err
 			}
@@ -87,7 +104,7 @@ func (s *Store) acceptAgain(ctx context.Context, tx pgx.Tx, row eventRow) (dlq.R
 		if err != nil {
 			return dlq.Receipt{}, err
 		}
-		if found && time.Since(last.ReceivedAt) <= s.rules.DedupeWindow {
+		if found && row.at().Sub(last.ReceivedAt) <= s.rules.DedupeWindow {
 			return dlq.Receipt{WorkKey: last.WorkKey, JobID: last.JobID, State: last.State, Duplicate: true}, nil
 		}
 		n := 2
@@ -148,27 +165,77 @@ func lastRepeat(ctx context.Context, tx pgx.Tx, base string) (standingEvent, boo
 	return found[0], true, nil
 }
 
+// AcceptDead accepts an event that was dead before it ran: its letter is made with
+// it. A key that is taken changes nothing.
+func (s *Store) AcceptDead(ctx context.Context, e *dlq.NewEvent, f *dlq.Failure) error {
+	output, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	blobs, err := s.putLarge(ctx, [][]byte{e.Body})
+	if err != nil {
+		return fmt.Errorf("accept a dead event: %w", err)
+	}
+	taken := false
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		inserted, err := s.insertEvents(ctx, tx, []eventRow{newEventRow(e, blobs[0])})
+		if err != nil || len(inserted) == 0 {
+			return err
+		}
+		taken = true
+		// The capture trigger does the rest.
+		_, err = tx.Exec(ctx, `update river_job set state = 'cancelled', finalized_at = now(),
+			metadata = jsonb_build_object('output', $2::jsonb) where id = $1`, inserted[e.WorkKey].JobID, string(output))
+		return err
+	})
+	if err != nil {
+		s.releaseUncommitted(ctx, blobs, err)
+		return fmt.Errorf("accept a dead event: %w", err)
+	}
+	if !taken {
+		s.release(ctx, blobs)
+	}
+	return nil
+}
+
 // eventRow is one row for insertEvents.
 type eventRow struct {
 	WorkKey, Source, Task, Subject, Version, MediaType, Headers, ClaimedCRS string
 	ParentID                                                                *int64
 	Ordinal, SpanStart, SpanEnd                                             *int32
-	Body                                                                    []byte
+	Body                                                                    []byte  // nil: in the blob, or in the parent
+	Blob                                                                    *string // key in the bucket
 	Size                                                                    int64
 	SHA256                                                                  []byte
+	ReceivedAt                                                              *time.Time // nil: now
 }
 
-func newEventRow(e *dlq.NewEvent) eventRow {
+// at is when the event was received.
+func (r *eventRow) at() time.Time {
+	if r.ReceivedAt != nil {
+		return *r.ReceivedAt
+	}
+	return time.Now()
+}
+
+func newEventRow(e *dlq.NewEvent, blob *string) eventRow {
 	sum := e.SHA256()
 	body := e.Body
-	if body == nil {
+	switch {
+	case blob != nil:
+		body = nil
+	case body == nil:
 		body = []byte{} // an empty body is a body
 	}
-	return eventRow{
+	row := eventRow{
 		WorkKey: e.WorkKey, Source: e.Source, Task: e.Task, Subject: e.Subject, Version: e.Version,
 		MediaType: e.MediaType, Headers: headersJSON(e.Headers), ClaimedCRS: e.ClaimedCRS,
-		Body: body, Size: int64(len(e.Body)), SHA256: sum[:],
+		Body: body, Blob: blob, Size: int64(len(e.Body)), SHA256: sum[:],
 	}
+	if !e.ReceivedAt.IsZero() {
+		row.ReceivedAt = &e.ReceivedAt
+	}
+	return row
 }
 
 func headersJSON(headers map[string]string) string {
@@ -200,15 +267,15 @@ const insertEventsSQL = `
 with input as (
 	select * from unnest(
 		@work_key::text[], @source::text[], @task::text[], @parent_id::bigint[], @ordinal::int[],
-		@span_start::int[], @span_end::int[], @subject::text[], @version::text[], @body::bytea[],
-		@size::bigint[], @sha256::bytea[], @media_type::text[], @headers::text[], @claimed_crs::text[])
-	as t (work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body,
-		size, sha256, media_type, headers, claimed_crs)
+		@span_start::int[], @span_end::int[], @subject::text[], @version::text[], @body::bytea[], @blob::text[],
+		@size::bigint[], @sha256::bytea[], @media_type::text[], @headers::text[], @claimed_crs::text[], @received_at::timestamptz[])
+	as t (work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body, blob,
+		size, sha256, media_type, headers, claimed_crs, received_at)
 ), event as (
-	insert into events (work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body,
-		size, sha256, media_type, headers, claimed_crs, inherited_crs, job_id)
-	select work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body,
-		size, sha256, media_type, headers::jsonb, claimed_crs, @inherited_crs::text[], nextval('river_job_id_seq')
+	insert into events (work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body, blob,
+		size, sha256, media_type, headers, claimed_crs, inherited_crs, received_at, job_id)
+	select work_key, source, task, parent_id, ordinal, span_start, span_end, subject, version, body, blob,
+		size, sha256, media_type, headers::jsonb, claimed_crs, @inherited_crs::text[], coalesce(received_at, now()), nextval('river_job_id_seq')
 	from input
 	on conflict (work_key) do nothing
 	returning id, work_key, job_id
@@ -237,11 +304,13 @@ func (s *Store) insertEvents(ctx context.Context, tx pgx.Tx, rows []eventRow, in
 		"subject":       column(rows, func(r *eventRow) string { return r.Subject }),
 		"version":       column(rows, func(r *eventRow) string { return r.Version }),
 		"body":          column(rows, func(r *eventRow) []byte { return r.Body }),
+		"blob":          column(rows, func(r *eventRow) *string { return r.Blob }),
 		"size":          column(rows, func(r *eventRow) int64 { return r.Size }),
 		"sha256":        column(rows, func(r *eventRow) []byte { return r.SHA256 }),
 		"media_type":    column(rows, func(r *eventRow) string { return r.MediaType }),
 		"headers":       column(rows, func(r *eventRow) string { return r.Headers }),
 		"claimed_crs":   column(rows, func(r *eventRow) string { return r.ClaimedCRS }),
+		"received_at":   column(rows, func(r *eventRow) *time.Time { return r.ReceivedAt }),
 		"inherited_crs": inheritedCRS,
 		"kind":          dlq.JobKind,
 		"max_attempts":  s.rules.MaxJobAttempts,

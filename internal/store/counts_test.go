@@ -213,7 +213,7 @@ func equalPlain(t *testing.T, s *store.Store, pool *pgxpool.Pool, f dlq.Filter) 
 func TestCountsAndRowsAndPlainSQLSayTheSameUnderEveryFilter(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	s := store.New(pool, store.Rules{})
+	s := store.New(pool, nil, store.Rules{})
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 1))
 	for round := range 5 {

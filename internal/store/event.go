@@ -10,12 +10,12 @@ import (
 	"geodlq/internal/dlq"
 )
 
-// LargeBody is from how many bytes on Event leaves a body to EventBody, so that its
-// reader can make room first.
+// LargeBody is from how many bytes on a reader of EventBody should make room first;
+// Event leaves such a body out.
 const LargeBody = 256 << 10
 
-// Event is the event as its worker needs it, with its bytes unless they are large;
-// ErrNotFound.
+// Event is the event as its worker needs it, with its bytes unless they are large or
+// in the bucket, where EventBody has them; ErrNotFound.
 func (s *Store) Event(ctx context.Context, id int64) (*dlq.Event, error) {
 	rows, _ := s.pool.Query(ctx, `select id, work_key, source, task, subject, version, parent_id, ordinal, size,
 			case when size < $2 then geodlq_body(e) end as body, sha256, media_type, headers, claimed_crs, inherited_crs, state, job_id, received_at
@@ -30,30 +30,22 @@ func (s *Store) Event(ctx context.Context, id int64) (*dlq.Event, error) {
 	return event, nil
 }
 
-// EventBody is the bytes of an event; ErrNotFound where they are not kept.
+// EventBody is the bytes of an event: ErrNotFound where they are not kept,
+// payload.ErrMissing or payload.ErrUnavailable.
 func (s *Store) EventBody(ctx context.Context, id int64) ([]byte, error) {
+	rows, _ := s.pool.Query(ctx, "select "+bytesOf+" from "+eventWithParent+" where e.id = $1", id)
+	at, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[stored])
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = dlq.ErrNotFound
+	}
 	var body []byte
-	err := s.pool.QueryRow(ctx, "select geodlq_body(e) from events e where id = $1", id).Scan(&body)
-	if errors.Is(err, pgx.ErrNoRows) || (err == nil && body == nil) {
-		return nil, fmt.Errorf("body of event %d: %w", id, dlq.ErrNotFound)
+	if err == nil {
+		body, err = s.bytesAt(ctx, at)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("body of event %d: %w", id, err)
 	}
 	return body, nil
-}
-
-// WholeEvent is the event with its bytes, however large; ErrNotFound where either is
-// not kept.
-func (s *Store) WholeEvent(ctx context.Context, id int64) (*dlq.Event, error) {
-	event, err := s.Event(ctx, id)
-	if err == nil && event.Body == nil {
-		event.Body, err = s.EventBody(ctx, id)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return event, nil
 }
 
 // EventStatus tells how the event of a work key fares; ErrNotFound.

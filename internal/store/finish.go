@@ -17,13 +17,14 @@ type Feature struct {
 }
 
 // completeSQL ends an event well behind the fence, and with it the redrive of
-// its letter. The body is let go unless a letter shows it.
+// its letter. The body is let go unless a letter shows it; the blob that was is
+// returned, as the statement's own snapshot still has it.
 const completeSQL = `
 with done as (
 	update events e set state = 'processed', finished_at = now(), tries = least(@tries::int, 32767),
-		body = case when exists (select from dead_letters l where l.event_id = e.id) then body end
+		(body, blob) = (select e.body, e.blob from dead_letters l where l.event_id = e.id limit 1)
 	where id = @id and job_id = @job_id and state in ('accepted', 'retrying')
-	returning id, work_key, source, subject, version
+	returning id, work_key, source, subject, version, blob
 ), feature as (
 	insert into features (work_key, source, subject, version, properties, geom, geom_hash)
 	select work_key, source, subject, version, @properties::json, g, geodlq_geom_hash(g)
@@ -42,7 +43,7 @@ with done as (
 	insert into dead_letter_history (letter_id, actor, action, from_status, to_status, job_id)
 	select id, 'geodlq', 'replayed', 'redriving', 'replayed', @job_id::bigint from letter
 )
-select count(*) from done`
+select count(*), max(e.blob) filter (where done.blob is null) from done join events e on e.id = done.id`
 
 // Complete marks the event processed, in the transaction that writes its feature
 // (nil: the sink is elsewhere and has taken it). ErrSuperseded where the fence
@@ -59,12 +60,14 @@ func (s *Store) Complete(ctx context.Context, e *dlq.Event, tries int, f *Featur
 		}
 	}
 	var done int
-	if err := s.pool.QueryRow(ctx, completeSQL, args).Scan(&done); err != nil {
+	var released *string
+	if err := s.pool.QueryRow(ctx, completeSQL, args).Scan(&done, &released); err != nil {
 		return fmt.Errorf("complete event %d: %w", e.ID, err)
 	}
 	if done == 0 {
 		return fmt.Errorf("complete event %d under job %d: %w", e.ID, e.JobID, dlq.ErrSuperseded)
 	}
+	s.release(ctx, []*string{released})
 	return nil
 }
 
@@ -75,14 +78,26 @@ type Child struct {
 	Encoded    bool
 }
 
+// ownBody is what is kept of a child apart from its parent.
+func (c *Child) ownBody() []byte {
+	if c.Encoded {
+		return c.Body
+	}
+	return nil
+}
+
 // Split replaces a collection by its features, each an event with a job of its
 // own, in one transaction. ErrSuperseded as for Complete.
 func (s *Store) Split(ctx context.Context, e *dlq.Event, tries int, children []Child, inheritedCRS []string) error {
+	blobs, err := s.putLarge(ctx, column(children, (*Child).ownBody))
+	if err != nil {
+		return fmt.Errorf("split event %d: %w", e.ID, err)
+	}
 	rows := make([]eventRow, len(children))
 	for i := range children {
-		rows[i] = childRow(e, i, &children[i])
+		rows[i] = childRow(e, i, &children[i], blobs[i])
 	}
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `update events set state = 'split', finished_at = now(), tries = least($3::int, 32767)
 			where id = $1 and job_id = $2 and state in ('accepted', 'retrying')`, e.ID, e.JobID, tries)
 		if err != nil {
@@ -94,6 +109,7 @@ func (s *Store) Split(ctx context.Context, e *dlq.Event, tries int, children []C
 		return s.insertChildren(ctx, tx, rows, inheritedCRS)
 	})
 	if err != nil {
+		s.releaseUncommitted(ctx, blobs, err)
 		return fmt.Errorf("split event %d: %w", e.ID, err)
 	}
 	return nil
@@ -123,17 +139,21 @@ func (s *Store) insertChildren(ctx context.Context, tx pgx.Tx, rows []eventRow, 
 	return nil
 }
 
-func childRow(e *dlq.Event, i int, c *Child) eventRow {
+func childRow(e *dlq.Event, i int, c *Child, blob *string) eventRow {
 	sum := sha256.Sum256(c.Body)
 	ordinal, start, end := int32(i), int32(c.Start), int32(c.End)
 	row := eventRow{
 		WorkKey: dlq.ChildKey(e.WorkKey, i), Source: e.Source, Task: e.Task, MediaType: "application/geo+json",
 		Headers: "{}", ClaimedCRS: e.ClaimedCRS, Subject: e.Subject, Version: e.Version,
 		ParentID: &e.ID, Ordinal: &ordinal, Size: int64(len(c.Body)), SHA256: sum[:],
+		ReceivedAt: &e.ReceivedAt, // it stands on its collection's day in the ledger
 	}
-	if c.Encoded {
+	switch {
+	case blob != nil:
+		row.Blob = blob
+	case c.Encoded:
 		row.Body = c.Body
-	} else {
+	default:
 		row.SpanStart, row.SpanEnd = &start, &end
 	}
 	return row

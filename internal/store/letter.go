@@ -134,21 +134,44 @@ func (s *Store) countByFacet(ctx context.Context, tx pgx.Tx, f dlq.Filter) (n in
 	return n, nil
 }
 
-// Payload is the exact bytes of a letter; ErrNotFound where there is no letter or
-// it has none.
+// Payload is the exact bytes of a letter, checked against their SHA-256: ErrNotFound
+// where there is no letter or it has none, ErrCorrupt where they changed,
+// payload.ErrMissing or payload.ErrUnavailable.
 func (s *Store) Payload(ctx context.Context, letterID int64) (*dlq.Payload, error) {
-	rows, _ := s.pool.Query(ctx, `select case when d.event_id is null then d.payload
-			else (select geodlq_body(e) from events e where e.id = d.event_id) end as body,
-			d.media_type, coalesce((select e.headers from events e where e.id = d.event_id), '{}') as headers, d.sha256
-		from dead_letters d where d.id = $1`, letterID)
-	payload, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[dlq.Payload])
-	if errors.Is(err, pgx.ErrNoRows) || (err == nil && payload.Body == nil) {
-		return nil, fmt.Errorf("payload of letter %d: %w", letterID, dlq.ErrNotFound)
+	found, err := s.findPayload(ctx, letterID)
+	if err == nil {
+		err = dlq.CheckSHA256(found.Body, found.SHA256)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("payload of letter %d: %w", letterID, err)
 	}
-	return payload, nil
+	return found, nil
+}
+
+func (s *Store) findPayload(ctx context.Context, letterID int64) (*dlq.Payload, error) {
+	var out dlq.Payload
+	var eventID *int64
+	at := stored{Length: -1}
+	err := s.pool.QueryRow(ctx, "select event_id, payload, blob, media_type, sha256 from dead_letters where id = $1", letterID).
+		Scan(&eventID, &at.Body, &at.Blob, &out.MediaType, &out.SHA256)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, dlq.ErrNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	if eventID == nil {
+		out.Body, err = s.bytesAt(ctx, at)
+		return &out, err
+	}
+	if out.Event, err = s.Event(ctx, *eventID); err != nil {
+		return nil, err
+	}
+	if out.Event.Body == nil {
+		out.Event.Body, err = s.EventBody(ctx, *eventID)
+	}
+	out.Body, out.Headers = out.Event.Body, out.Event.Headers
+	return &out, err
 }
 
 // History is what happened to a letter, oldest first; ErrNotFound.

@@ -46,6 +46,23 @@ func (s *Store) Sweep(ctx context.Context, age time.Duration) (int, error) {
 // forgetBatch bounds one statement of Forget.
 const forgetBatch = 5000
 
+// forgetSQL deletes events and keeps count of them, so that the ledger's sums
+// stay: nobody else's deletion is counted, and the check finds it.
+const forgetSQL = `
+with gone as (
+	delete from events where id in (
+		select e.id from events e
+		where e.finished_at < now() - $1::interval and e.state in ('processed', 'split')
+			and not exists (select from dead_letters d where d.event_id = e.id)
+			and not exists (select from events c where c.parent_id = e.id)
+		limit $2)
+	returning source, received_at, state, blob
+), counted as (
+	insert into ledger_deltas (source, day, forgotten)
+	select source, (received_at at time zone 'UTC')::date, count(*) from gone where state = 'processed' group by 1, 2
+)
+select count(*), array_agg(blob) filter (where blob is not null) from gone`
+
 // Forget lets go of what need not be kept: keys of processed events, and of
 // collections whose features are forgotten, retention after their end; keys of
 // reports retention after they came; geometries that no capture took over. It
@@ -53,17 +70,15 @@ const forgetBatch = 5000
 func (s *Store) Forget(ctx context.Context, retention time.Duration) (int64, error) {
 	var total int64
 	for {
-		tag, err := s.pool.Exec(ctx, `delete from events where id in (
-			select e.id from events e
-			where e.finished_at < now() - $1::interval and e.state in ('processed', 'split')
-				and not exists (select from dead_letters d where d.event_id = e.id)
-				and not exists (select from events c where c.parent_id = e.id)
-			limit $2)`, retention, forgetBatch)
+		var blobs []*string
+		var gone int64
+		err := s.pool.QueryRow(ctx, forgetSQL, retention, forgetBatch).Scan(&gone, &blobs)
 		if err != nil {
 			return total, fmt.Errorf("forget events: %w", err)
 		}
-		total += tag.RowsAffected()
-		if tag.RowsAffected() < forgetBatch {
+		s.release(ctx, blobs)
+		total += gone
+		if gone < forgetBatch {
 			break
 		}
 	}
@@ -97,12 +112,19 @@ func (s *Store) forgetPreviews(ctx context.Context) error {
 // ReleaseBodies empties the bodies of collections whose features are all
 // processed: key and hash stay.
 func (s *Store) ReleaseBodies(ctx context.Context) (int64, error) {
-	tag, err := s.pool.Exec(ctx, `update events p set body = null
-		where p.state = 'split' and p.body is not null
-			and not exists (select from events c where c.parent_id = p.id and c.state <> 'processed')
-			and not exists (select from events c join dead_letters d on d.event_id = c.id where c.parent_id = p.id)`)
+	rows, _ := s.pool.Query(ctx, `
+		with done as (
+			select p.id, p.blob from events p
+			where p.state = 'split' and (p.body is not null or p.blob is not null)
+				and not exists (select from events c where c.parent_id = p.id and c.state <> 'processed')
+				and not exists (select from events c join dead_letters d on d.event_id = c.id where c.parent_id = p.id)
+			for update
+		)
+		update events p set body = null, blob = null from done where p.id = done.id returning done.blob`)
+	blobs, err := pgx.CollectRows(rows, pgx.RowTo[*string])
 	if err != nil {
 		return 0, fmt.Errorf("release bodies: %w", err)
 	}
-	return tag.RowsAffected(), nil
+	s.release(ctx, blobs)
+	return int64(len(blobs)), nil
 }

@@ -76,11 +76,11 @@ func TestTheMapKeepsItsPaceAsItGrows(t *testing.T) {
 	pool := pgtest.Pool(t)
 	ctx := t.Context()
 	world := func() error {
-		_, _, err := store.New(pool, store.Rules{}).Tile(ctx, dlq.Filter{}, dlq.Tile{}) // nothing kept
+		_, _, err := store.New(pool, nil, store.Rules{}).Tile(ctx, dlq.Filter{}, dlq.Tile{}) // nothing kept
 		return err
 	}
 	seed := func(n int) {
-		s := store.New(pool, store.Rules{})
+		s := store.New(pool, nil, store.Rules{})
 		if err := s.Seed(ctx, n); err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func wantNoScan(t *testing.T, pool *pgxpool.Pool) {
 		t.Fatal(err)
 	}
 	defer traced.Close()
-	s := store.New(traced, store.Rules{})
+	s := store.New(traced, nil, store.Rules{})
 	week := time.Now().Add(-7*24*time.Hour - 1500*time.Millisecond)
 	for _, f := range []dlq.Filter{
 		{}, {Since: &week}, {Sources: []string{"buoy-17"}, Since: &week}, {Classes: []dlq.Class{dlq.ClassOOM}},

@@ -10,7 +10,7 @@ import (
 
 func TestSeedMakesLettersOfEveryStageClassAndStatus(t *testing.T) {
 	t.Parallel()
-	s := store.New(pgtest.Pool(t), store.Rules{})
+	s := store.New(pgtest.Pool(t), nil, store.Rules{})
 	if err := s.Seed(t.Context(), 25_000); err != nil {
 		t.Fatal(err)
 	}

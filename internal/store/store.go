@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -16,12 +17,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/payload"
 )
 
 // Store reads and writes geodlq's tables.
 type Store struct {
 	pool   *pgxpool.Pool
+	bucket *payload.Bucket
 	rules  Rules
+	owner  atomic.Pointer[string] // see bucketOwner
 	facets facetCache
 	blocks blockCache
 	folded atomic.Int64 // changes since the log was vacuumed
@@ -35,10 +39,14 @@ type Rules struct {
 	RedriveBackoff time.Duration // times the failed redrives: a letter's not_before
 	UndoWindow     time.Duration // for which the redrive of one letter waits, and can be taken back
 	ReadTimeout    time.Duration // for a statement that reads letters by a filter; 0: none
+	InlineMax      int           // bytes of a body that stays in its row; a larger one goes to the bucket
 }
 
-// New returns a Store over a migrated database.
-func New(pool *pgxpool.Pool, rules Rules) *Store { return &Store{pool: pool, rules: rules} }
+// New returns a Store over a migrated database and the bucket of its large bodies,
+// which may be nil where neither bodies are written nor read.
+func New(pool *pgxpool.Pool, bucket *payload.Bucket, rules Rules) *Store {
+	return &Store{pool: pool, bucket: bucket, rules: rules}
+}
 
 // Connect opens the store's pool on a connection string. A cancelled context
 // cancels its query on the server too, so that an abandoned topology check does
@@ -86,10 +94,35 @@ func (s *Store) Ping(ctx context.Context) error {
 		return fmt.Errorf("ping: %w", err)
 	}
 	if readOnly {
-		return errors.New("ping: the database is read-only")
+		return fmt.Errorf("ping: %w", ErrReadOnly)
 	}
 	return nil
 }
+
+// Reset closes all connections: after a failover each that is idle would fail once.
+func (s *Store) Reset() { s.pool.Reset() }
+
+// probeSize is about a page of PostgreSQL's, which a relation grows by.
+const probeSize = 8 << 10
+
+// Probe returns nil once the database takes writes: a page is written, and taken
+// back. A disk without room fails it.
+func (s *Store) Probe(ctx context.Context) error {
+	filler := make([]byte, probeSize)
+	_, _ = rand.Read(filler) // never fails; it must not be compressible
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	if _, err := tx.Exec(ctx, "insert into failure_geometries (job_id, wkb) values (-1, $1)", filler); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	return nil
+}
+
+// errCommit: a commit failed, and what was written may stand or not.
+var errCommit = errors.New("commit")
 
 // queryer is a pool or a transaction.
 type queryer interface {
@@ -123,7 +156,7 @@ func (s *Store) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
-		return fmt.Errorf("commit: %w", err)
+		return fmt.Errorf("%w: %w", errCommit, err)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func wantRightCounts(t *testing.T, s *store.Store) int64 {
 func TestCountsAreRightThroughAStorm(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	s := store.New(pool, store.Rules{RedriveCap: 3, MaxJobAttempts: 3})
+	s := store.New(pool, nil, store.Rules{RedriveCap: 3, MaxJobAttempts: 3, InlineMax: 1 << 20})
 	const jobs = 4000
 	jobsOf(t, pool, "storm-", jobs)
 	var storm errgroup.Group
@@ -101,7 +101,7 @@ func TestCountsAreRightThroughAStorm(t *testing.T) {
 	calm := make(chan struct{})
 	var folds errgroup.Group
 	for range 2 {
-		other := store.New(pool, store.Rules{})
+		other := store.New(pool, nil, store.Rules{})
 		folds.Go(func() error {
 			for {
 				if _, err := other.Fold(context.Background()); err != nil {
@@ -147,7 +147,7 @@ func TestCountsAreRightThroughAStorm(t *testing.T) {
 func TestCountsThatWentWrongAreFoundAndMadeAnewWhileLettersAreWritten(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	s := store.New(pool, store.Rules{})
+	s := store.New(pool, nil, store.Rules{})
 	r := rand.New(rand.NewPCG(7, 8))
 	randomLetters(t, pool, r, 40_000)
 	fold(t, s)

@@ -100,6 +100,17 @@ async function poll(): Promise<void> {
   polling = false;
 }
 
+/** Looks again until the page can be had, and then loads it. */
+async function retry(): Promise<void> {
+  for (;;) {
+    await sleep(3000);
+    if (document.hidden) continue;
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
+    if (answer && answer.status < 500) return location.reload();
+  }
+}
+
+if (find("[data-retry]")) void retry();
 // Where room is short the legend waits to be asked for.
 if (innerWidth < 1280) find(".legend")?.removeAttribute("open");
 startNavigation();

@@ -7,8 +7,8 @@ import { all, find } from "./dom.ts";
 import { readState } from "./state.ts";
 
 const regions: Record<string, string[]> = {
-  triage: ["#search", "#demo", "#kpis", "#filters", "#state", "#boxtools", "#maphud", "#timeline", "#notice", "#list", "#open", "#toast"],
-  order: ["#orderhead", "#notice", "#state", "#orderlegend", "#ordersummary", "#items"],
+  triage: ["#outage", "#search", "#demo", "#kpis", "#filters", "#state", "#boxtools", "#maphud", "#timeline", "#notice", "#list", "#open", "#toast"],
+  order: ["#outage", "#orderhead", "#notice", "#state", "#orderlegend", "#ordersummary", "#items"],
 };
 
 /** How old a page may be before it says so. */

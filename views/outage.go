@@ -1,0 +1,42 @@
+package views
+
+import "time"
+
+// Outage is what keeps the queue from being as it should: a database that is away,
+// or what was spooled meanwhile and is still being loaded.
+type Outage struct {
+	Since  time.Time // zero: the database is back, and the spool is being loaded
+	Reason string    // behind "the database", such as "can't be reached"
+
+	Waiting     int64 // events and reports on this server's disk
+	Used, Limit int64 // bytes of the disk's spool
+	Now         time.Time
+}
+
+// headline is what is wrong, and since when.
+func (o Outage) headline() string {
+	if o.Since.IsZero() {
+		return "The database is back."
+	}
+	return "The database " + o.Reason + " since " + o.Since.UTC().Format("15:04:05 UTC") + " (" + age(o.Now.Sub(o.Since)) + ")."
+}
+
+// effect is what is still done meanwhile, and what is not.
+func (o Outage) effect() string {
+	waiting := count(o.Waiting, "event or report waits", "events and reports wait") + " on this server’s disk"
+	switch {
+	case o.Since.IsZero():
+		return waiting + " and will be in the queue in a moment."
+	case o.Used >= o.Limit:
+		return "The spool is full: nothing more is taken. " + upper(waiting) + ", and will be loaded when the database is back."
+	}
+	return "Events and reports are still taken: " + waiting + ", " + percent(o.Used, o.Limit) +
+		" of its room, and will be loaded when the database is back. Nothing can be redriven or quarantined until then."
+}
+
+func upper(s string) string {
+	if s == "" || s[0] < 'a' || s[0] > 'z' {
+		return s
+	}
+	return string(s[0]-'a'+'A') + s[1:]
+}
