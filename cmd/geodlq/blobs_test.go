@@ -324,12 +324,15 @@ func TestWhileTheBucketIsAwayEventsWaitAndMakeNoLetter(t *testing.T) {
 	if err := os.Rename(blobs, blobs+"-away"); err != nil {
 		t.Fatal(err)
 	}
+	if a := s.payload(id); a.status != 503 || a.header.Get("Retry-After") == "" || !strings.Contains(string(a.body), "bucket") {
+		t.Errorf("payload: %d %s", a.status, a.body)
+	}
+	// What is large is spooled meanwhile.
 	for what, a := range map[string]answer{
-		"event":   s.post("new", padded(berlin, 400)),
-		"report":  s.report(map[string]any{"payload": strings.Repeat("x", 300)}, ""),
-		"payload": s.payload(id),
+		"event":  s.post("new", padded(berlin, 400)),
+		"report": s.report(map[string]any{"payload": strings.Repeat("x", 300)}, ""),
 	} {
-		if a.status != 503 || a.header.Get("Retry-After") == "" || !strings.Contains(string(a.body), "bucket") {
+		if a.status != 202 || a.json(t)["spooled"] != true {
 			t.Errorf("%s: %d %s", what, a.status, a.body)
 		}
 	}
@@ -350,7 +353,11 @@ func TestWhileTheBucketIsAwayEventsWaitAndMakeNoLetter(t *testing.T) {
 	if p := properties(s.letter(id)); p["attempts"] != 1.0 || p["redrives"] != 0.0 {
 		t.Errorf("%v", p)
 	}
-	if n := s.count("select count(*) from dead_letters"); n != 1 {
+	s.eventually("what was spooled to be loaded", func() bool { return s.count("select count(*) from dead_letters where kind = 'geotask'") == 1 })
+	if got := s.settle("new"); got["state"] != "processed" {
+		t.Errorf("%v", got)
+	}
+	if n := s.count("select count(*) from dead_letters"); n != 2 { // and the report's
 		t.Errorf("%d letters", n)
 	}
 }

@@ -225,7 +225,7 @@ func TestRefusalsWaitForTheDatabaseAndAreWrittenAtTheEnd(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.URL(t)
 	cable := newCable(t, direct)
-	s := startCommand(t, "web", cable.url, nil)
+	s := startCommand(t, "web", cable.url, map[string]string{"GEODLQ_SPOOL_MAX": "0"})
 	db, err := store.Connect(context.Background(), direct, 2)
 	if err != nil {
 		t.Fatal(err)

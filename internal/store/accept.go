@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,21 +27,14 @@ func (s *Store) Accept(ctx context.Context, events []dlq.NewEvent) ([]dlq.Receip
 	if err != nil {
 		return nil, fmt.Errorf("accept %d events: %w", len(events), err)
 	}
-	receipts := make([]dlq.Receipt, len(events))
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
-		rows := make([]eventRow, len(events))
-		for i := range events {
-			rows[i] = newEventRow(&events[i], blobs[i])
-		}
-		inserted, err := s.insertEvents(ctx, tx, rows)
-		if err != nil {
-			return err
-		}
-		if err := s.fillReceipts(ctx, tx, rows, events, inserted, receipts); err != nil {
-			return err
-		}
-		return countDuplicates(ctx, tx, rows, receipts)
-	})
+	rows := make([]eventRow, len(events))
+	for i := range events {
+		rows[i] = newEventRow(&events[i], blobs[i])
+	}
+	receipts, err := s.acceptRows(ctx, events, rows)
+	for errors.Is(err, errForgotten) && ctx.Err() == nil {
+		receipts, err = s.acceptRows(ctx, events, rows)
+	}
 	if err != nil {
 		s.releaseUncommitted(ctx, blobs, err)
 		return nil, fmt.Errorf("accept %d events: %w", len(events), err)
@@ -52,6 +46,23 @@ func (s *Store) Accept(ctx context.Context, events []dlq.NewEvent) ([]dlq.Receip
 	}
 	s.release(ctx, blobs)
 	return receipts, nil
+}
+
+// errForgotten: a key was taken, and then let go, while its event was being accepted.
+var errForgotten = errors.New("work key neither inserted nor standing")
+
+func (s *Store) acceptRows(ctx context.Context, events []dlq.NewEvent, rows []eventRow) ([]dlq.Receipt, error) {
+	receipts := make([]dlq.Receipt, len(events))
+	return receipts, s.inTx(ctx, func(tx pgx.Tx) error {
+		inserted, err := s.insertEvents(ctx, tx, rows)
+		if err != nil {
+			return err
+		}
+		if err := s.fillReceipts(ctx, tx, rows, events, inserted, receipts); err != nil {
+			return err
+		}
+		return countDuplicates(ctx, tx, rows, receipts)
+	})
 }
 
 func (s *Store) fillReceipts(ctx context.Context, tx pgx.Tx, rows []eventRow, events []dlq.NewEvent, inserted map[string]insertedEvent, receipts []dlq.Receipt) error {
@@ -78,7 +89,7 @@ func (s *Store) fillReceipts(ctx context.Context, tx pgx.Tx, rows []eventRow, ev
 		}
 		was, ok := standing[rows[i].WorkKey]
 		if !ok {
-			return fmt.Errorf("work key neither inserted nor standing")
+			return errForgotten
 		}
 		if events[i].Content && rows[i].at().Sub(was.ReceivedAt) > s.rules.DedupeWindow {
 			if receipts[i], err = s.acceptAgain(ctx, tx, rows[i]); err != nil {
