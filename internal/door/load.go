@@ -14,8 +14,9 @@ import (
 // How often the door looks whether the database is back, and, while all is well,
 // whether a process that is gone left something in the spool.
 const (
-	retryEvery = 500 * time.Millisecond
-	adoptEvery = 20 * time.Second
+	retryEvery   = 500 * time.Millisecond
+	troubleEvery = 2 * time.Second // after what is neither
+	adoptEvery   = 20 * time.Second
 )
 
 // probeTimeout bounds the question whether the database takes writes.
@@ -24,9 +25,11 @@ const probeTimeout = 5 * time.Second
 // Run loads the spool whenever the database is there, until ctx ends.
 func (d *Door) Run(ctx context.Context) {
 	for {
-		d.turn(ctx)
 		pause := adoptEvery
-		if d.away() || d.spool.Held() > 0 {
+		switch ok := d.turn(ctx); {
+		case !ok:
+			pause = troubleEvery
+		case d.away() || d.spool.Held() > 0:
 			pause = retryEvery
 		}
 		timer := time.NewTimer(pause)
@@ -36,7 +39,7 @@ func (d *Door) Run(ctx context.Context) {
 			return
 		case <-d.wake:
 			timer.Stop()
-			if d.away() && !sleep(ctx, retryEvery) {
+			if pause != adoptEvery && !sleep(ctx, pause) { // what is in the way is not hurried
 				return
 			}
 		case <-timer.C:
@@ -53,8 +56,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// turn finds out whether the database is back, and loads what there is.
-func (d *Door) turn(ctx context.Context) {
+// turn finds out whether the database is back, and loads what there is. It is false
+// where something else was in the way, which is logged.
+func (d *Door) turn(ctx context.Context) bool {
 	err := d.probe(ctx)
 	if err == nil {
 		_, err = d.Load(ctx)
@@ -67,7 +71,9 @@ func (d *Door) turn(ctx context.Context) {
 		d.Away(err)
 	default:
 		d.logger.Error("the spool could not be loaded; it is tried again", "error", err)
+		return false
 	}
+	return true
 }
 
 func (d *Door) probe(ctx context.Context) error {
