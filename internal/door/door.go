@@ -137,7 +137,8 @@ func (d *Door) keep(ctx context.Context, records []spool.Record) ([]spool.Result
 }
 
 // mustSpool reports whether an error says that the database is away, and remembers
-// that it is, or that the bucket of large bodies is. A client that left is no reason.
+// that it is, that the bucket of large bodies is, or that something else was in the way
+// that may pass. A client that left is no reason.
 func (d *Door) mustSpool(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
@@ -145,11 +146,11 @@ func (d *Door) mustSpool(ctx context.Context, err error) bool {
 	if errors.Is(err, payload.ErrUnavailable) {
 		return true // the spool holds the large ones meanwhile
 	}
-	if !unavailable(err) {
-		return false
+	if unavailable(err) {
+		d.Away(err)
+		return true
 	}
-	d.Away(err)
-	return true
+	return store.Passing(err)
 }
 
 func unavailable(err error) bool {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -64,6 +65,18 @@ func WhyUnavailable(err error) string {
 		return "does not answer"
 	}
 	return "can't be reached"
+}
+
+// Passing reports whether err may pass, for all that it says: it is none of what was
+// asked, nor of a schema that is not there.
+func Passing(err error) bool {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		// transaction_rollback, object_not_in_prerequisite_state, operator_intervention,
+		// system_error, internal_error
+		return slices.Contains([]string{"40", "55", "57", "58", "XX"}, pgErr.Code[:2])
+	}
+	return !Refused(err)
 }
 
 // Refused reports whether err says that what was asked can't be done however often it
