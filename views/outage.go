@@ -10,6 +10,7 @@ type Outage struct {
 
 	Waiting     int64 // events and reports on this server's disk
 	Used, Limit int64 // bytes of the disk's spool
+	Full        bool
 	Now         time.Time
 }
 
@@ -27,7 +28,7 @@ func (o Outage) effect() string {
 	switch {
 	case o.Since.IsZero():
 		return waiting + " and will be in the queue in a moment."
-	case o.Used >= o.Limit:
+	case o.Full:
 		return "The spool is full: nothing more is taken. " + upper(waiting) + ", and will be loaded when the database is back."
 	}
 	return "Events and reports are still taken: " + waiting + ", " + percent(o.Used, o.Limit) +

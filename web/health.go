@@ -48,7 +48,7 @@ func (s *Server) outage() *views.Outage {
 		return nil
 	}
 	return &views.Outage{
-		Since: state.Since, Reason: state.Reason, Waiting: state.Held, Used: state.Used, Limit: state.Limit, Now: time.Now(),
+		Since: state.Since, Reason: state.Reason, Waiting: state.Held, Used: state.Used, Limit: state.Limit, Full: state.Full, Now: time.Now(),
 	}
 }
 

@@ -1,12 +1,15 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
 	"runtime/debug"
 
 	"github.com/labstack/echo/v4"
+
+	"geodlq/internal/door"
 )
 
 // contentSecurityPolicy allows what our own origin serves and nothing inline.
@@ -41,6 +44,19 @@ func crossOrigin() echo.MiddlewareFunc {
 			}
 			return next(c)
 		}
+	}
+}
+
+// impatient gives a database that was found away little time over what is only read:
+// one that hangs must not keep its readers waiting.
+func (s *Server) impatient(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if r := c.Request(); r.Method == http.MethodGet && s.door.IsAway() {
+			ctx, cancel := context.WithTimeout(r.Context(), door.AwayTimeout)
+			defer cancel()
+			c.SetRequest(r.WithContext(ctx))
+		}
+		return next(c)
 	}
 }
 

@@ -28,6 +28,7 @@ type aloneOrder struct {
 
 // aloneAnswer is what it says of it.
 type aloneAnswer struct {
+	Begun  bool           `json:"begun,omitempty"` // it is at it now: what ends it from here on is the event
 	Result *jobs.Isolated `json:"result"`
 	Error  string         `json:"error,omitempty"` // it could not work on it
 }
@@ -58,6 +59,9 @@ func runAlone(ctx context.Context, p *process) error {
 	}()
 	out := json.NewEncoder(p.stdout)
 	for order := range orders {
+		if err := out.Encode(aloneAnswer{Begun: true}); err != nil {
+			return err
+		}
 		answer := aloneAnswer{}
 		answer.Result, err = jobs.RunAlone(ctx, s, p.config.jobs(), order.EventID, order.JobID, order.Tries)
 		if err != nil {
@@ -99,14 +103,14 @@ func (i *isolator) run(ctx context.Context, eventID, jobID int64, tries int) (*j
 		return nil, nil, fmt.Errorf("run event %d alone: %w", eventID, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = i.child.Process.Kill() })
-	answer, err := i.ask(aloneOrder{eventID, jobID, tries})
+	answer, begun, err := i.ask(aloneOrder{eventID, jobID, tries})
 	if !stop() || ctx.Err() != nil {
 		i.end()
 		return nil, nil, ctx.Err()
 	}
 	if err != nil {
 		state := i.end()
-		if state != nil && state.ExitCode() != failedAlone && state.ExitCode() != 0 {
+		if begun && state != nil && state.ExitCode() != failedAlone && state.ExitCode() != 0 {
 			return nil, deathOf(state), nil
 		}
 		return nil, nil, fmt.Errorf("run event %d alone: %w", eventID, err)
@@ -146,22 +150,30 @@ func (i *isolator) start() error {
 	return nil
 }
 
-func (i *isolator) ask(order aloneOrder) (*aloneAnswer, error) {
+// ask gives an order and returns the answer; begun tells whether the process came so
+// far as to work on it.
+func (i *isolator) ask(order aloneOrder) (answer *aloneAnswer, begun bool, err error) {
 	if err := json.NewEncoder(i.orders).Encode(order); err != nil {
-		return nil, err
+		return nil, false, err
 	}
+	first, err := i.hear()
+	if err != nil || !first.Begun {
+		return nil, false, errors.Join(err, errors.New("it did not begin"))
+	}
+	answer, err = i.hear()
+	if err == nil && answer.Error == "" && answer.Result == nil {
+		err = errors.New("it gave no answer")
+	}
+	return answer, true, err
+}
+
+func (i *isolator) hear() (*aloneAnswer, error) {
 	text, err := i.answers.ReadBytes('\n')
 	if err != nil {
 		return nil, err
 	}
 	answer := &aloneAnswer{}
-	if err := json.Unmarshal(text, answer); err != nil {
-		return nil, err
-	}
-	if answer.Error == "" && answer.Result == nil {
-		return nil, errors.New("it gave no answer")
-	}
-	return answer, nil
+	return answer, json.Unmarshal(text, answer)
 }
 
 // end lets the process go, and tells how it ended.

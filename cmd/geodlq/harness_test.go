@@ -127,7 +127,7 @@ type server struct {
 // quick are settings under which failures come to their end in a test's time.
 var quick = map[string]string{
 	"GEODLQ_ADDR": "127.0.0.1:0", "GEODLQ_MAX_ATTEMPTS": "3", "GEODLQ_RETRY_BASE": "20ms", "GEODLQ_RETRY_MAX": "50ms",
-	"GEODLQ_SINK_TIMEOUT": "300ms", "GEODLQ_LOG_LEVEL": "debug", "GEODLQ_UNDO_WINDOW": "0s",
+	"GEODLQ_SINK_TIMEOUT": "1s", "GEODLQ_LOG_LEVEL": "debug", "GEODLQ_UNDO_WINDOW": "0s",
 }
 
 // startServer runs geodlq serve with env over quick, and stops it with the test.

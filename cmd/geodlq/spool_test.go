@@ -181,6 +181,53 @@ func TestReportsThatWereSpooledCountOnce(t *testing.T) {
 	}
 }
 
+func TestASpooledReportUnderAnothersKeyIsCountedAllTheSame(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	cable := newCable(t, url)
+	s := startCommand(t, "serve", cable.url, nil)
+	s.connect(url)
+	s.report(map[string]any{"work_key": "w1"}, "key")
+	cable.cut()
+	if a := s.report(map[string]any{"work_key": "w2"}, "key"); a.status != 202 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	cable.mend()
+	s.eventually("the second letter", func() bool { return s.count("select count(*) from dead_letters where work_key = 'w2'") == 1 })
+}
+
+func TestWhatCanNotBeLoadedNowIsLoadedLaterAndCountedOnce(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	cable := newCable(t, url)
+	s := startCommand(t, "serve", cable.url, nil)
+	s.connect(url)
+	cable.cut()
+	for i := range 6 {
+		s.post(fmt.Sprintf("k%d", i), goodAndBad(i))
+	}
+	s.exec(`do $$ begin execute format('alter database %I set lock_timeout = 100', current_database()); end $$`)
+	tx, err := s.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "lock table events in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	cable.mend()
+	s.eventually("a load that fails", func() bool { return strings.Contains(s.log.String(), "could not be loaded") })
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		s.eventually("the event", func() bool {
+			return s.count("select count(*) from events where work_key = $1", fmt.Sprintf("k%d", i)) == 1
+		})
+		s.settle(fmt.Sprintf("k%d", i))
+	}
+	s.wantLedger("loaded in the end", "default", map[string]float64{"received": 6, "processed": 4, "dead": 2})
+}
+
 func TestASpooledKeyWithAnotherBodyBecomesALetter(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)

@@ -37,6 +37,7 @@ type NewEvent struct {
 	Headers    map[string]string `json:"headers,omitempty"`     // the headers that matter, lower-case names
 	ClaimedCRS string            `json:"claimed_crs,omitempty"` // Content-Crs as sent
 	ReceivedAt time.Time         `json:"received_at"`
+	Replayed   bool              `json:"-"` // it comes from the spool, perhaps not for the first time
 }
 
 // SHA256 is the hash of the exact bytes.
@@ -56,6 +57,7 @@ type Receipt struct {
 	JobID     int64
 	State     EventState
 	Duplicate bool
+	Replay    bool // the duplicate is of itself: it was handed over before
 	Spooled   bool // it waits on disk for the database; JobID is not known yet
 	// Conflict: the key was taken for another body, and nothing was accepted.
 	Conflict bool

@@ -74,5 +74,6 @@ type ReportReceipt struct {
 	Attempts  int
 	Created   bool
 	Duplicate bool
+	Replay    bool // the duplicate is of itself: it was handed over before
 	Spooled   bool // it waits on disk for the database; LetterID and Attempts are not known yet
 }

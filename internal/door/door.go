@@ -42,16 +42,18 @@ func New(s *store.Store, sp *spool.Spool, logger *slog.Logger) *Door {
 // Accept takes events as Store.Accept does; while the database is away it spools
 // them, and their receipts say so. dlq.ErrNoRoom where neither can be.
 func (d *Door) Accept(ctx context.Context, events []dlq.NewEvent) ([]dlq.Receipt, error) {
+	now := time.Now().UTC().Truncate(time.Microsecond) // as the database keeps it
+	for i := range events {
+		events[i].ReceivedAt = now
+	}
 	if !d.away() && !d.spool.Holds(events) {
 		receipts, err := d.acceptNow(ctx, events)
 		if !d.mustSpool(ctx, err) {
 			return receipts, err
 		}
 	}
-	now := time.Now().UTC()
 	records := make([]spool.Record, len(events))
 	for i := range events {
-		events[i].ReceivedAt = now
 		records[i].Event = &events[i]
 	}
 	results, err := d.keep(ctx, records)
@@ -97,13 +99,13 @@ func (d *Door) Report(ctx context.Context, r *dlq.Report) (*dlq.ReportReceipt, e
 		// key begins so.
 		r.ReportKey = "#" + rand.Text()
 	}
+	r.ReceivedAt = time.Now().UTC().Truncate(time.Microsecond)
 	if !d.away() {
 		receipt, err := d.reportNow(ctx, r)
 		if !d.mustSpool(ctx, err) {
 			return receipt, err
 		}
 	}
-	r.ReceivedAt = time.Now().UTC()
 	results, err := d.keep(ctx, []spool.Record{{Report: r}})
 	if err != nil {
 		return nil, fmt.Errorf("report: %w", err)
@@ -135,7 +137,8 @@ func (d *Door) keep(ctx context.Context, records []spool.Record) ([]spool.Result
 }
 
 // mustSpool reports whether an error says that the database is away, and remembers
-// that it is, or that the bucket of large bodies is. A client that left is no reason.
+// that it is, that the bucket of large bodies is, or that something else was in the way
+// that may pass. A client that left is no reason.
 func (d *Door) mustSpool(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
@@ -143,11 +146,11 @@ func (d *Door) mustSpool(ctx context.Context, err error) bool {
 	if errors.Is(err, payload.ErrUnavailable) {
 		return true // the spool holds the large ones meanwhile
 	}
-	if !unavailable(err) {
-		return false
+	if unavailable(err) {
+		d.Away(err)
+		return true
 	}
-	d.Away(err)
-	return true
+	return store.Passing(err)
 }
 
 func unavailable(err error) bool {
@@ -159,12 +162,23 @@ func unavailable(err error) bool {
 // says so for what is not in the spool.
 func (d *Door) EventStatus(ctx context.Context, workKey string) (*dlq.EventStatus, error) {
 	receivedAt, held := d.spool.Lookup(workKey)
+	if held && d.away() {
+		return spooledStatus(workKey, receivedAt), nil
+	}
 	status, err := d.store.EventStatus(ctx, workKey)
 	if held && err != nil && (errors.Is(err, dlq.ErrNotFound) || unavailable(err)) {
-		return &dlq.EventStatus{WorkKey: workKey, State: dlq.EventAccepted, Children: []string{}, ReceivedAt: receivedAt}, nil
+		return spooledStatus(workKey, receivedAt), nil
 	}
 	return status, err
 }
+
+func spooledStatus(workKey string, receivedAt time.Time) *dlq.EventStatus {
+	return &dlq.EventStatus{WorkKey: workKey, State: dlq.EventAccepted, Children: []string{}, ReceivedAt: receivedAt}
+}
+
+// AwayTimeout is how long a database that was found away is given over what is only
+// read.
+const AwayTimeout = 2 * time.Second
 
 // State is how the door stands.
 type State struct {
@@ -174,12 +188,14 @@ type State struct {
 
 	Held        int64 // records of this process's spool
 	Used, Limit int64 // bytes of the spool
+	Full        bool
 }
 
 // State returns how the door stands.
 func (d *Door) State() State {
 	s := State{Held: d.spool.Held()}
 	s.Used, s.Limit = d.spool.Usage()
+	s.Full = s.Limit-s.Used < spool.MinRoom
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.Away, s.Since, s.Reason = !d.since.IsZero(), d.since, d.reason
@@ -203,6 +219,9 @@ func (d *Door) Ready(ctx context.Context) error {
 	}
 	return nil
 }
+
+// IsAway reports whether the database was found away, and not back since.
+func (d *Door) IsAway() bool { return d.away() }
 
 func (d *Door) away() bool {
 	d.mu.Lock()

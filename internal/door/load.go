@@ -2,20 +2,23 @@ package door
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"time"
 
 	"geodlq/internal/dlq"
-	"geodlq/internal/payload"
 	"geodlq/internal/spool"
+	"geodlq/internal/store"
 )
 
 // How often the door looks whether the database is back, and, while all is well,
 // whether a process that is gone left something in the spool.
 const (
-	retryEvery = 500 * time.Millisecond
-	adoptEvery = 20 * time.Second
+	retryEvery   = 500 * time.Millisecond
+	troubleEvery = 2 * time.Second // after what is neither
+	adoptEvery   = 20 * time.Second
 )
 
 // probeTimeout bounds the question whether the database takes writes.
@@ -24,9 +27,11 @@ const probeTimeout = 5 * time.Second
 // Run loads the spool whenever the database is there, until ctx ends.
 func (d *Door) Run(ctx context.Context) {
 	for {
-		d.turn(ctx)
 		pause := adoptEvery
-		if d.away() || d.spool.Held() > 0 {
+		switch ok := d.turn(ctx); {
+		case !ok:
+			pause = troubleEvery
+		case d.away() || d.spool.Held() > 0:
 			pause = retryEvery
 		}
 		timer := time.NewTimer(pause)
@@ -36,7 +41,7 @@ func (d *Door) Run(ctx context.Context) {
 			return
 		case <-d.wake:
 			timer.Stop()
-			if d.away() && !sleep(ctx, retryEvery) {
+			if pause != adoptEvery && !sleep(ctx, pause) { // what is in the way is not hurried
 				return
 			}
 		case <-timer.C:
@@ -53,8 +58,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// turn finds out whether the database is back, and loads what there is.
-func (d *Door) turn(ctx context.Context) {
+// turn finds out whether the database is back, and loads what there is. It is false
+// where something else was in the way, which is logged.
+func (d *Door) turn(ctx context.Context) bool {
 	err := d.probe(ctx)
 	if err == nil {
 		_, err = d.Load(ctx)
@@ -66,8 +72,11 @@ func (d *Door) turn(ctx context.Context) {
 	case unavailable(err):
 		d.Away(err)
 	default:
+		d.back() // it answered; something else is in the way
 		d.logger.Error("the spool could not be loaded; it is tried again", "error", err)
+		return false
 	}
+	return true
 }
 
 func (d *Door) probe(ctx context.Context) error {
@@ -103,11 +112,10 @@ func (d *Door) applyAll(ctx context.Context, records []spool.Record) (map[int]er
 	refused := map[int]error{}
 	for i := 0; i < len(records); {
 		if records[i].Report != nil {
-			if _, err := d.reportNow(ctx, records[i].Report); err != nil {
-				if mayPass(err) {
-					return nil, err
-				}
+			if err := d.applyReport(ctx, records[i].Report); store.Refused(err) {
 				refused[i] = err
+			} else if err != nil {
+				return nil, err
 			}
 			i++
 			continue
@@ -121,9 +129,17 @@ func (d *Door) applyAll(ctx context.Context, records []spool.Record) (map[int]er
 	return refused, nil
 }
 
-// mayPass: tried again later it may go well.
-func mayPass(err error) bool {
-	return unavailable(err) || errors.Is(err, payload.ErrUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, dlq.ErrOverloaded)
+// applyReport counts a report. One that was acknowledged under a key that turns out to
+// be another's is counted all the same, under a key of its own.
+func (d *Door) applyReport(ctx context.Context, r *dlq.Report) error {
+	_, err := d.reportNow(ctx, r)
+	if errors.Is(err, store.ErrReportKeyTaken) {
+		sum := sha256.Sum256([]byte(r.WorkKey))
+		again := *r
+		again.ReportKey = fmt.Sprintf("#%s~%x", r.ReportKey, sum[:8])
+		_, err = d.reportNow(ctx, &again)
+	}
+	return err
 }
 
 func leadingEvents(records []spool.Record) int {
@@ -140,12 +156,13 @@ func (d *Door) applyEvents(ctx context.Context, run []spool.Record, at int, refu
 	events := make([]dlq.NewEvent, len(run))
 	for i := range run {
 		events[i] = *run[i].Event
+		events[i].Replayed = true
 	}
 	receipts, err := d.acceptNow(ctx, events)
 	switch {
 	case err == nil:
-	case mayPass(err):
-		return err
+	case !store.Refused(err):
+		return err // later it may go well
 	case len(run) == 1:
 		refused[at] = err
 		return nil

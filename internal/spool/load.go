@@ -160,9 +160,9 @@ func (s *Spool) applyBatch(ctx context.Context, segment string, b *batch, apply 
 			return 0, err
 		}
 	}
-	if err := setPosition(segment, b.end); err != nil {
-		return 0, err
-	}
+	// Where this can't be noted, for lack of room for instance, the segment is loaded
+	// again after a crash; holding it would keep the room from being made.
+	_ = setPosition(segment, b.end)
 	s.forget(b.records)
 	return len(b.records) - len(refused), nil
 }

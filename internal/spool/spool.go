@@ -428,9 +428,12 @@ func (s *Spool) Usage() (used, limit int64) {
 	return s.used, s.options.Max
 }
 
+// MinRoom is less than which hardly any record fits in.
+const MinRoom = 4096
+
 // Probe returns nil if the spool could take something now.
 func (s *Spool) Probe() error {
-	if used, limit := s.Usage(); used >= limit {
+	if used, limit := s.Usage(); limit-used < MinRoom {
 		return ErrFull
 	}
 	f, err := os.CreateTemp(s.options.Dir, "probe-*")

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,9 @@ const (
 	segmentExt = ".ndjson"
 	posExt     = ".pos" // how far a segment was loaded
 )
+
+// volumeName tells volumes from what else may lie there, such as lost+found.
+var volumeName = regexp.MustCompile(`^\d{8}T\d{6}\.\d{3}Z-\d+-[0-9a-f]{8}$`)
 
 // errTaken: another process has the volume.
 var errTaken = errors.New("the volume belongs to another process")
@@ -100,7 +104,7 @@ func volumeDirs(root string) ([]string, error) {
 	}
 	var dirs []string
 	for _, e := range entries {
-		if e.IsDir() && e.Name() != badName {
+		if e.IsDir() && volumeName.MatchString(e.Name()) {
 			dirs = append(dirs, filepath.Join(root, e.Name()))
 		}
 	}

@@ -99,6 +99,7 @@ func (s *Store) fillReceipts(ctx context.Context, tx pgx.Tx, rows []eventRow, ev
 		}
 		receipts[i] = dlq.Receipt{
 			WorkKey: rows[i].WorkKey, JobID: was.JobID, State: was.State,
+			Replay:    events[i].Replayed && was.ReceivedAt.Equal(events[i].ReceivedAt),
 			Duplicate: bytes.Equal(was.SHA256, rows[i].SHA256),
 			Conflict:  !bytes.Equal(was.SHA256, rows[i].SHA256),
 		}

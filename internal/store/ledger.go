@@ -63,7 +63,7 @@ func (s *Store) FoldLedger(ctx context.Context) (int64, error) {
 func countDuplicates(ctx context.Context, tx pgx.Tx, rows []eventRow, receipts []dlq.Receipt) error {
 	var again []eventRow
 	for i := range receipts {
-		if receipts[i].Duplicate {
+		if receipts[i].Duplicate && !receipts[i].Replay {
 			again = append(again, rows[i])
 		}
 	}

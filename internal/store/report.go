@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -94,6 +95,9 @@ func (s *Store) report(ctx context.Context, r *dlq.Report, blob *string) (*dlq.R
 			if err != nil {
 				return err
 			}
+			if counted && receipt.Replay {
+				return nil
+			}
 			if counted {
 				return ledgerReport(ctx, tx, r, true)
 			}
@@ -121,8 +125,9 @@ var errCountedMeanwhile = errors.New("report counted meanwhile")
 
 func countedReport(ctx context.Context, tx pgx.Tx, r *dlq.Report, receipt *dlq.ReportReceipt) (bool, error) {
 	var workKey string
-	err := tx.QueryRow(ctx, `select d.id, d.attempts, d.work_key from reports p join dead_letters d on d.id = p.letter_id
-		where p.report_key = $1`, r.ReportKey).Scan(&receipt.LetterID, &receipt.Attempts, &workKey)
+	var countedAt time.Time
+	err := tx.QueryRow(ctx, `select d.id, d.attempts, d.work_key, p.received_at from reports p join dead_letters d on d.id = p.letter_id
+		where p.report_key = $1`, r.ReportKey).Scan(&receipt.LetterID, &receipt.Attempts, &workKey, &countedAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -133,6 +138,7 @@ func countedReport(ctx context.Context, tx pgx.Tx, r *dlq.Report, receipt *dlq.R
 		return false, ErrReportKeyTaken
 	}
 	receipt.Duplicate = true
+	receipt.Replay = countedAt.Equal(r.ReceivedAt)
 	return true, nil
 }
 
@@ -157,7 +163,8 @@ func (s *Store) countReport(ctx context.Context, tx pgx.Tx, r *dlq.Report, blob 
 		}
 	}
 	if r.ReportKey != "" {
-		tag, err := tx.Exec(ctx, "insert into reports (report_key, letter_id) values ($1, $2) on conflict do nothing", r.ReportKey, receipt.LetterID)
+		tag, err := tx.Exec(ctx, `insert into reports (report_key, letter_id, received_at) values ($1, $2, coalesce($3, now()))
+			on conflict do nothing`, r.ReportKey, receipt.LetterID, receivedAt(r))
 		if err != nil {
 			return nil, err
 		}
@@ -174,6 +181,14 @@ func (s *Store) countReport(ctx context.Context, tx pgx.Tx, r *dlq.Report, blob 
 	return unused, addHistory(ctx, tx, receipt.LetterID, r.Source, "reported", was, status, r.Error, nil)
 }
 
+// receivedAt is nil for a report that is only just received.
+func receivedAt(r *dlq.Report) *time.Time {
+	if r.ReceivedAt.IsZero() {
+		return nil
+	}
+	return &r.ReceivedAt
+}
+
 func reportArgs(r *dlq.Report, blob *string, cap int) pgx.NamedArgs {
 	args := pgx.NamedArgs{
 		"work_key": r.WorkKey, "task": r.Task, "source": r.Source, "code_version": r.CodeVersion, "run_id": r.RunID,
@@ -185,10 +200,7 @@ func reportArgs(r *dlq.Report, blob *string, cap int) pgx.NamedArgs {
 		"source_wkb": r.SourceWKB, "source_geometry": nil, "src_crs": r.SrcCRS,
 		"tile_z": nil, "tile_x": nil, "tile_y": nil, "bounds": r.Bounds,
 		"payload": r.Payload, "blob": blob, "media_type": r.MediaType, "size": len(r.Payload), "sha256": nil,
-		"params": objectOr(r.Params), "payload_ref": nil, "event_time": r.EventTime, "cap": cap, "received_at": nil,
-	}
-	if !r.ReceivedAt.IsZero() {
-		args["received_at"] = r.ReceivedAt
+		"params": objectOr(r.Params), "payload_ref": nil, "event_time": r.EventTime, "cap": cap, "received_at": receivedAt(r),
 	}
 	if r.Anchor != nil {
 		args["lon"], args["lat"] = r.Anchor[0], r.Anchor[1]

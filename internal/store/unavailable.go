@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"geodlq/internal/dlq"
 	"geodlq/internal/payload"
 )
 
@@ -20,6 +23,10 @@ var ErrReadOnly = errors.New("the database is read-only")
 // away is payload.ErrUnavailable and none of this.
 func Unavailable(err error) bool {
 	if errors.Is(err, payload.ErrUnavailable) {
+		return false
+	}
+	var pathErr *fs.PathError // of a disk of ours; its errno passes for a net.Error
+	if errors.As(err, &pathErr) {
 		return false
 	}
 	var pgErr *pgconn.PgError
@@ -58,6 +65,28 @@ func WhyUnavailable(err error) string {
 		return "does not answer"
 	}
 	return "can't be reached"
+}
+
+// Passing reports whether err may pass, for all that it says: it is none of what was
+// asked, nor of a schema that is not there.
+func Passing(err error) bool {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		// transaction_rollback, object_not_in_prerequisite_state, operator_intervention,
+		// system_error, internal_error
+		return slices.Contains([]string{"40", "55", "57", "58", "XX"}, pgErr.Code[:2])
+	}
+	return !Refused(err)
+}
+
+// Refused reports whether err says that what was asked can't be done however often it
+// is asked: the data is at fault (data_exception, integrity_constraint_violation).
+func Refused(err error) bool {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return strings.HasPrefix(pgErr.Code, "22") || strings.HasPrefix(pgErr.Code, "23")
+	}
+	return errors.Is(err, dlq.ErrConflict) || errors.Is(err, dlq.ErrInvalid) || errors.Is(err, dlq.ErrBadRequest)
 }
 
 // CodeOf is the SQLSTATE of an error in words, " (SQLSTATE 57014)", empty where it
