@@ -13,9 +13,11 @@ demo:
 	@$(GO) build -o .geodlq/bin/geodlq ./cmd/geodlq
 	@exec .geodlq/bin/geodlq demo
 
+# Most tests wait: for a rescue, a retry, a browser. So more run at once than there
+# are cores.
 test: node_modules
 	@.ci/deps test
-	$(GO) test -timeout 12m -skip '^TestChaos' ./...
+	$(GO) test -timeout 12m -parallel 4 -skip '^TestChaos' ./...
 	@$(MAKE) --no-print-directory chaos
 
 # Kills workers, web processes and PostgreSQL under load, and counts what was lost or

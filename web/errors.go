@@ -170,7 +170,8 @@ func (s *Server) writeErrorPage(c echo.Context, p problem) {
 	}
 	var page bytes.Buffer
 	component := views.Problem(views.ProblemPage{Status: p.Status, Title: p.Title, Detail: p.Detail, Fields: fields, Outage: s.outage()})
-	if err := component.Render(c.Request().Context(), &page); err != nil {
+	// The request's time may be over, which is what the page tells of.
+	if err := component.Render(context.WithoutCancel(c.Request().Context()), &page); err != nil {
 		s.logger.Error("error page not rendered", "error", err)
 	}
 	_ = c.HTMLBlob(p.Status, page.Bytes())
