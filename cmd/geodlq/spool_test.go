@@ -150,12 +150,20 @@ func TestEventsAreTakenWhilePostgreSQLIsStopped(t *testing.T) {
 	}
 }
 
-func TestReportsThatWereSpooledCountOnce(t *testing.T) {
-	t.Parallel()
+// startBehindCable runs a command whose way to the database can be cut; the test's own
+// can't.
+func startBehindCable(t *testing.T, command string) (*server, *cable) {
+	t.Helper()
 	url := pgtest.URL(t)
 	cable := newCable(t, url)
-	s := startCommand(t, "serve", cable.url, nil)
+	s := startCommand(t, command, cable.url, nil)
 	s.connect(url)
+	return s, cable
+}
+
+func TestReportsThatWereSpooledCountOnce(t *testing.T) {
+	t.Parallel()
+	s, cable := startBehindCable(t, "serve")
 	s.report(map[string]any{"work_key": "w"}, "before")
 	cable.cut()
 	body := map[string]any{"work_key": "w", "geometry": "POINT (13.4 52.5)", "payload": map[string]any{"n": 1}}
@@ -183,10 +191,7 @@ func TestReportsThatWereSpooledCountOnce(t *testing.T) {
 
 func TestASpooledReportUnderAnothersKeyIsCountedAllTheSame(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
-	cable := newCable(t, url)
-	s := startCommand(t, "serve", cable.url, nil)
-	s.connect(url)
+	s, cable := startBehindCable(t, "serve")
 	s.report(map[string]any{"work_key": "w1"}, "key")
 	cable.cut()
 	if a := s.report(map[string]any{"work_key": "w2"}, "key"); a.status != 202 {
@@ -198,10 +203,7 @@ func TestASpooledReportUnderAnothersKeyIsCountedAllTheSame(t *testing.T) {
 
 func TestWhatCanNotBeLoadedNowIsLoadedLaterAndCountedOnce(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
-	cable := newCable(t, url)
-	s := startCommand(t, "serve", cable.url, nil)
-	s.connect(url)
+	s, cable := startBehindCable(t, "serve")
 	cable.cut()
 	for i := range 6 {
 		s.post(fmt.Sprintf("k%d", i), goodAndBad(i))
@@ -230,10 +232,7 @@ func TestWhatCanNotBeLoadedNowIsLoadedLaterAndCountedOnce(t *testing.T) {
 
 func TestASpooledKeyWithAnotherBodyBecomesALetter(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
-	cable := newCable(t, url)
-	s := startCommand(t, "serve", cable.url, nil)
-	s.connect(url)
+	s, cable := startBehindCable(t, "serve")
 	s.post("k", berlin)
 	s.settle("k")
 	cable.cut()
@@ -376,10 +375,7 @@ func TestASpoolIsWholeAfterKillsInTheMiddleOfWrites(t *testing.T) {
 
 func TestTheSpoolsCommands(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
-	cable := newCable(t, url)
-	s := startCommand(t, "web", cable.url, nil)
-	s.connect(url)
+	s, cable := startBehindCable(t, "web")
 	cable.cut()
 	s.post("k1", berlin)
 	s.report(map[string]any{"work_key": "w"}, "")

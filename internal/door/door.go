@@ -46,7 +46,7 @@ func (d *Door) Accept(ctx context.Context, events []dlq.NewEvent) ([]dlq.Receipt
 	for i := range events {
 		events[i].ReceivedAt = now
 	}
-	if !d.away() && !d.spool.Holds(events) {
+	if !d.IsAway() && !d.spool.Holds(events) {
 		receipts, err := d.acceptNow(ctx, events)
 		if !d.mustSpool(ctx, err) {
 			return receipts, err
@@ -100,7 +100,7 @@ func (d *Door) Report(ctx context.Context, r *dlq.Report) (*dlq.ReportReceipt, e
 		r.ReportKey = "#" + rand.Text()
 	}
 	r.ReceivedAt = time.Now().UTC().Truncate(time.Microsecond)
-	if !d.away() {
+	if !d.IsAway() {
 		receipt, err := d.reportNow(ctx, r)
 		if !d.mustSpool(ctx, err) {
 			return receipt, err
@@ -162,7 +162,7 @@ func unavailable(err error) bool {
 // says so for what is not in the spool.
 func (d *Door) EventStatus(ctx context.Context, workKey string) (*dlq.EventStatus, error) {
 	receivedAt, held := d.spool.Lookup(workKey)
-	if held && d.away() {
+	if held && d.IsAway() {
 		return spooledStatus(workKey, receivedAt), nil
 	}
 	status, err := d.store.EventStatus(ctx, workKey)
@@ -207,7 +207,7 @@ func (d *Door) Spooled() []dlq.LedgerSpooled { return d.spool.Days() }
 
 // Ready returns nil once events can be taken durably, be it in the spool.
 func (d *Door) Ready(ctx context.Context) error {
-	if !d.away() {
+	if !d.IsAway() {
 		err := d.store.Ping(ctx)
 		if err == nil {
 			return nil
@@ -221,9 +221,7 @@ func (d *Door) Ready(ctx context.Context) error {
 }
 
 // IsAway reports whether the database was found away, and not back since.
-func (d *Door) IsAway() bool { return d.away() }
-
-func (d *Door) away() bool {
+func (d *Door) IsAway() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return !d.since.IsZero()

@@ -31,7 +31,7 @@ func (d *Door) Run(ctx context.Context) {
 		switch ok := d.turn(ctx); {
 		case !ok:
 			pause = troubleEvery
-		case d.away() || d.spool.Held() > 0:
+		case d.IsAway() || d.spool.Held() > 0:
 			pause = retryEvery
 		}
 		timer := time.NewTimer(pause)
@@ -80,7 +80,7 @@ func (d *Door) turn(ctx context.Context) bool {
 }
 
 func (d *Door) probe(ctx context.Context) error {
-	if !d.away() {
+	if !d.IsAway() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)

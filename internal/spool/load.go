@@ -95,6 +95,18 @@ func (s *Spool) drop(v *volume) error {
 	return v.remove()
 }
 
+// openSegment opens a segment where it was loaded to.
+func openSegment(segment string) (f *os.File, from int64, err error) {
+	if f, err = os.Open(segment); err != nil {
+		return nil, 0, err
+	}
+	if from, err = f.Seek(position(segment), io.SeekStart); err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, from, nil
+}
+
 // batch is what is gathered of a segment.
 type batch struct {
 	records []Record
@@ -104,15 +116,11 @@ type batch struct {
 }
 
 func (s *Spool) loadSegment(ctx context.Context, segment string, apply Apply) (loaded int, err error) {
-	f, err := os.Open(segment)
+	f, from, err := openSegment(segment)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
-	from, err := f.Seek(position(segment), io.SeekStart)
-	if err != nil {
-		return 0, err
-	}
 	b := &batch{end: from}
 	flush := func() error {
 		n, err := s.applyBatch(ctx, segment, b, apply)
@@ -258,7 +266,7 @@ func eachRecord(v *volume, each func(Record), flaw func(torn bool)) error {
 }
 
 func eachOfSegment(segment string, each func(Record), flaw func(torn bool)) error {
-	f, err := os.Open(segment)
+	f, from, err := openSegment(segment)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // loaded meanwhile
 	}
@@ -266,10 +274,6 @@ func eachOfSegment(segment string, each func(Record), flaw func(torn bool)) erro
 		return err
 	}
 	defer f.Close()
-	from, err := f.Seek(position(segment), io.SeekStart)
-	if err != nil {
-		return err
-	}
 	torn, err := scan(f, from, func(text []byte, _ int64) error {
 		if record, err := parse(text); err == nil {
 			each(record)
