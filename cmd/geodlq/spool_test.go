@@ -113,7 +113,9 @@ func goodAndBad(n int) string {
 func TestEventsAreTakenWhilePostgreSQLIsStopped(t *testing.T) {
 	t.Parallel()
 	pg := startPostgres(t)
-	s := startCommand(t, "serve", pg.cluster.URL(), nil)
+	// A fetch whose answer was lost with the connection leaves its jobs running for no
+	// one: they end when they are rescued, which is to be within the time of a test.
+	s := startCommand(t, "serve", pg.cluster.URL(), map[string]string{"GEODLQ_RESCUE_AFTER": "10s"})
 	d := s.startSending("load", 8, goodAndBad)
 	s.eventually("some to be accepted", func() bool { n, _ := d.count(); return n > 200 })
 	for _, how := range []syscall.Signal{immediate, fast} {
