@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -94,7 +95,8 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 		JobTimeout:                  c.JobTimeout(),
 		RescueStuckJobsAfter:        c.RescueAfter,
 		SoftStopTimeout:             c.StopTimeout,
-		CompletedJobRetentionPeriod: time.Hour,
+		CompletedJobRetentionPeriod: 10 * time.Minute, // what became of an event, its own row tells
+		ReindexerIndexNames:         reindexed(),
 		RetryPolicy:                 retryPolicy{base: c.RetryBase, max: c.RetryMax},
 		MaxAttempts:                 MaxJobAttempts(c.MaxTries),
 		ErrorHandler:                errorHandler{logger},
@@ -116,6 +118,13 @@ func clientID() string {
 	}
 	const maxHost = 60 // River takes a hundred characters
 	return fmt.Sprintf("%.*s-%d-%s", maxHost, host, os.Getpid(), time.Now().UTC().Format("20060102T150405.000"))
+}
+
+// reindexed are River's indexes without those that capture.sql drops.
+func reindexed() []string {
+	return slices.DeleteFunc(river.ReindexerIndexNamesDefault(), func(name string) bool {
+		return name == "river_job_args_index" || name == "river_job_metadata_index"
+	})
 }
 
 func newStages(s *store.Store, sink pipeline.Sink, c Config) *pipeline.Pipeline {

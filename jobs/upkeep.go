@@ -50,8 +50,13 @@ type checkArgs struct{}
 func (checkArgs) Kind() string { return "ledger_check" }
 
 func addUpkeep(workers *river.Workers, s *store.Store, c Config, logger *slog.Logger) {
+	var sweeping sync.Mutex
+	var from int64
 	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, _ *river.Job[sweepArgs]) error {
-		made, err := s.Sweep(ctx, sweepAge)
+		sweeping.Lock()
+		defer sweeping.Unlock()
+		made, next, err := s.Sweep(ctx, sweepAge, from)
+		from = next
 		if made > 0 {
 			logger.WarnContext(ctx, "the sweeper made letters that the trigger had missed", "letters", made)
 		}

@@ -2,6 +2,12 @@
 -- into one dead letter. Applied anew by every migrate, since a full migration of
 -- River down and up drops the triggers in silence.
 
+-- River's indexes for searches in jobs' arguments and metadata cost every job six
+-- writes, and the door the worst of its answer times. Nobody searches here: an event's
+-- job is found by its id. A migration of River brings them back.
+drop index if exists river_job_args_index;
+drop index if exists river_job_metadata_index;
+
 -- WKB to a geometry in EPSG:4326, or null: the write of a letter never fails on
 -- bad data.
 create or replace function geodlq_geometry(wkb bytea) returns geometry
@@ -73,136 +79,185 @@ language sql stable parallel safe as $$
                  from events p where p.id = e.parent_id) end
 $$;
 
--- Ends the event that the job owns, and writes or renews its letter. Returns the
--- letter's id; null when the fence did not hold: the event was processed, is dead
--- already, or has another job.
+-- Ends the events that ended jobs own, and writes or renews their letters, all in one
+-- go. Returns the letters' ids, in no order; a job has none when the fence did not
+-- hold: its event was processed, is dead already, or has another job.
 --
 -- output is what the worker recorded of the failure (dlq.Failure); where it is
 -- missing the context is lost, and only what the job itself tells is known.
 -- redrive is {letter_id, cap, backoff_seconds} where the job is one.
 --
 -- River's connections plan every statement anew, which here would cost more than all
--- the rest. Each is a look-up by a unique key: one plan serves for good, as long as it
+-- the rest. Each is a look-up by unique keys: one plan serves for good, as long as it
 -- is not made for a table that was empty.
-create or replace function geodlq_capture(p_job_id bigint, output jsonb, redrive jsonb, fallback text, at timestamptz)
-returns bigint
+create or replace function geodlq_capture_all(ended geodlq_ended[]) returns bigint[]
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    e     events;
-    lost  boolean := coalesce(output->>'stage', '') = '';
-    body  bytea;
-    g     geometry;
-    small geometry;
-    l     dead_letters;
-    was   text;
-    cap   integer := coalesce((redrive->>'cap')::integer, 5);
-    pause interval := make_interval(secs => coalesce((redrive->>'backoff_seconds')::double precision, 0));
+    ids bigint[];
 begin
-    update events set state = 'dead', finished_at = at,
-           tries = least(coalesce((output->>'tries')::integer, 1), 32767)
-    where job_id = p_job_id and state in ('accepted', 'retrying')
-    returning * into e;
-    if not found then
-        return null;
-    end if;
+    -- In a statement of its own, before their status is read.
+    perform from unnest(ended) j join events e on e.job_id = j.job_id join dead_letters d on d.work_key = e.work_key
+    order by d.work_key for update of d;
 
-    body := geodlq_body(e);
-    if (output->>'wkb_stored')::boolean then
-        delete from failure_geometries f where f.job_id = p_job_id returning geodlq_geometry(f.wkb) into g;
-    else
-        g := geodlq_geometry(decode(output->>'wkb', 'base64'));
-    end if;
-
-    small := geodlq_simplified(g);
-
-    select status into was from dead_letters where work_key = e.work_key for update;
-
-    insert into dead_letters as d (
-        work_key, kind, event_id, task, source,
-        stage, class, error, stack, http_status, exit_code, fingerprint, tries, outcome_unknown, context_lost,
-        geom, geom_simplified, anchor, located_by, src_crs, geom_hash, invalid_at,
-        payload_json, media_type, size, sha256, first_failed_at, failed_at)
-    values (
-        e.work_key, 'event', e.id, e.task, e.source,
-        coalesce(output->>'stage', 'downstream'), coalesce(output->>'class', 'unknown'),
-        left(coalesce(output->>'error', fallback), 2000), left(coalesce(output->>'stack', ''), 8000),
-        (output->>'http_status')::integer, (output->>'exit_code')::bigint,
-        coalesce(output->>'fingerprint', 'context-lost'),
-        coalesce((output->>'tries')::integer, 1),
-        coalesce((output->>'outcome_unknown')::boolean, false), lost,
-        small, coalesce(ST_NPoints(small) <> ST_NPoints(g), false), case when g is not null then geodlq_point(output->'anchor') end,
-        case when g is not null and output ? 'anchor' then 'geometry' else 'none' end,
-        coalesce(output->>'src_crs', e.claimed_crs), coalesce(geodlq_geom_hash(g), ''),
-        geodlq_point(output->'invalid_at'),
-        geodlq_json(body, e.media_type), e.media_type, e.size, e.sha256, at, at)
-    on conflict (work_key) do update set
-        kind = 'event', event_id = excluded.event_id,
-        stage = excluded.stage, class = excluded.class, error = excluded.error, stack = excluded.stack,
-        http_status = excluded.http_status, exit_code = excluded.exit_code, fingerprint = excluded.fingerprint, tries = excluded.tries,
-        outcome_unknown = excluded.outcome_unknown or d.outcome_unknown, context_lost = excluded.context_lost,
-        context_sought = false,
-        geom_simplified = case when excluded.geom is null then d.geom_simplified else excluded.geom_simplified end,
-        geom = coalesce(excluded.geom, d.geom), anchor = coalesce(excluded.anchor, d.anchor),
-        located_by = case when excluded.anchor is null then d.located_by else excluded.located_by end,
-        geom_hash = coalesce(nullif(excluded.geom_hash, ''), d.geom_hash),
-        src_crs = excluded.src_crs, invalid_at = excluded.invalid_at,
-        payload = null, blob = null, -- of a report: the event's bytes are the letter's now
-        payload_json = excluded.payload_json, media_type = excluded.media_type,
-        size = excluded.size, sha256 = excluded.sha256,
-        failed_at = excluded.failed_at,
-        attempts = d.attempts + 1,
-        redrives = d.redrives + (d.status = 'redriving')::integer,
-        not_before = case when d.status = 'redriving' then at + pause * (d.redrives + 1) else d.not_before end,
-        status = case
-            when d.status = 'redriving' and d.redrives + 1 >= cap then 'quarantined'
-            when d.status in ('redriving', 'replayed') then 'pending'
-            else d.status end,
-        reason = case when d.status = 'redriving' and d.redrives + 1 >= cap
-            then format('%s redrives failed', d.redrives + 1) else d.reason end,
-        resolved_at = case when d.status = 'abandoned' then d.resolved_at end,
-        version = d.version + 1
-    returning * into l;
-
-    insert into dead_letter_history (letter_id, at, actor, action, from_status, to_status, reason, job_id)
-    values (l.id, at, 'geodlq', case when was is null then 'dead_lettered' else 'failed_again' end,
-            coalesce(was, ''), l.status, left(l.error, 500), p_job_id);
-    if was = 'redriving' then
+    with job as materialized (
+        select * from unnest(ended)
+    ), dead as (
+        update events e set state = 'dead', finished_at = j.at,
+            tries = least(coalesce((j.output->>'tries')::integer, 1), 32767)
+        from job j
+        where e.job_id = j.job_id and e.state in ('accepted', 'retrying')
+        returning e as event, j.job_id, j.output, j.redrive, j.fallback, j.at
+    ), large as (
+        delete from failure_geometries f using job j
+        where f.job_id = j.job_id and (j.output->>'wkb_stored')::boolean
+        returning f.job_id, f.wkb
+    ), read as materialized (
+        select d.output, d.fallback, d.at, (d.event).*, geodlq_body(d.event) as bytes,
+            geodlq_geometry(case when (d.output->>'wkb_stored')::boolean then l.wkb else decode(d.output->>'wkb', 'base64') end) as g,
+            coalesce((d.redrive->>'cap')::integer, 5) as cap,
+            make_interval(secs => coalesce((d.redrive->>'backoff_seconds')::double precision, 0)) as pause
+        from dead d left join large l using (job_id)
+    ), failed as materialized (
+        select r.*, geodlq_simplified(r.g) as small, was.status as was
+        from read r left join dead_letters was using (work_key)
+    ), letter as (
+        insert into dead_letters as d (
+            work_key, kind, event_id, task, source,
+            stage, class, error, stack, http_status, exit_code, fingerprint, tries, outcome_unknown, context_lost,
+            geom, geom_simplified, anchor, located_by, src_crs, geom_hash, invalid_at,
+            payload_json, media_type, size, sha256, first_failed_at, failed_at)
+        select
+            f.work_key, 'event', f.id, f.task, f.source,
+            coalesce(f.output->>'stage', 'downstream'), coalesce(f.output->>'class', 'unknown'),
+            left(coalesce(f.output->>'error', f.fallback), 2000), left(coalesce(f.output->>'stack', ''), 8000),
+            (f.output->>'http_status')::integer, (f.output->>'exit_code')::bigint,
+            coalesce(f.output->>'fingerprint', 'context-lost'),
+            coalesce((f.output->>'tries')::integer, 1),
+            coalesce((f.output->>'outcome_unknown')::boolean, false), coalesce(f.output->>'stage', '') = '',
+            f.small, coalesce(ST_NPoints(f.small) <> ST_NPoints(f.g), false), case when f.g is not null then geodlq_point(f.output->'anchor') end,
+            case when f.g is not null and f.output ? 'anchor' then 'geometry' else 'none' end,
+            coalesce(f.output->>'src_crs', f.claimed_crs), coalesce(geodlq_geom_hash(f.g), ''),
+            geodlq_point(f.output->'invalid_at'),
+            geodlq_json(f.bytes, f.media_type), f.media_type, f.size, f.sha256, f.at, f.at
+        from failed f order by f.work_key
+        on conflict (work_key) do update set
+            kind = 'event', event_id = excluded.event_id,
+            stage = excluded.stage, class = excluded.class, error = excluded.error, stack = excluded.stack,
+            http_status = excluded.http_status, exit_code = excluded.exit_code, fingerprint = excluded.fingerprint, tries = excluded.tries,
+            outcome_unknown = excluded.outcome_unknown or d.outcome_unknown, context_lost = excluded.context_lost,
+            context_sought = false,
+            geom_simplified = case when excluded.geom is null then d.geom_simplified else excluded.geom_simplified end,
+            geom = coalesce(excluded.geom, d.geom), anchor = coalesce(excluded.anchor, d.anchor),
+            located_by = case when excluded.anchor is null then d.located_by else excluded.located_by end,
+            geom_hash = coalesce(nullif(excluded.geom_hash, ''), d.geom_hash),
+            src_crs = excluded.src_crs, invalid_at = excluded.invalid_at,
+            payload = null, blob = null, -- of a report: the event's bytes are the letter's now
+            payload_json = excluded.payload_json, media_type = excluded.media_type,
+            size = excluded.size, sha256 = excluded.sha256,
+            failed_at = excluded.failed_at,
+            attempts = d.attempts + 1,
+            resolved_at = case when d.status = 'abandoned' then d.resolved_at end,
+            version = d.version + 1,
+            (redrives, not_before, status, reason) = (
+                select d.redrives + r.redriven,
+                    case when r.redriven = 1 then f.at + f.pause * (d.redrives + 1) else d.not_before end,
+                    case when r.redriven = 1 and d.redrives + 1 >= f.cap then 'quarantined'
+                         when d.status in ('redriving', 'replayed') then 'pending'
+                         else d.status end,
+                    case when r.redriven = 1 and d.redrives + 1 >= f.cap then format('%s redrives failed', d.redrives + 1) else d.reason end
+                from failed f, (select (d.status = 'redriving')::integer) r (redriven)
+                where f.work_key = excluded.work_key)
+        returning d.id, d.work_key, d.status, d.error
+    ), history as (
+        insert into dead_letter_history (letter_id, at, actor, action, from_status, to_status, reason, job_id)
+        select l.id, f.at, 'geodlq', case when f.was is null then 'dead_lettered' else 'failed_again' end,
+            coalesce(f.was, ''), l.status, left(l.error, 500), f.job_id
+        from letter l join failed f using (work_key)
+    ), item as (
         update redrive_letters r set state = case when l.status = 'quarantined' then 'quarantined' else 'failed' end,
-            outcome = left(l.error, 500), ended_at = at
-        where r.job_id = p_job_id;
-    end if;
-    return l.id;
+            outcome = left(l.error, 500), ended_at = f.at
+        from letter l join failed f using (work_key)
+        where r.job_id = f.job_id and f.was = 'redriving'
+    )
+    select array_agg(id) into ids from letter;
+    return ids;
 end $$;
 
--- Never raises: one raising row would stall the client's whole batch of
--- completions. What fails here is found by the sweeper.
-create or replace function geodlq_on_job() returns trigger
+-- The same of one job: its letter's id, or null.
+create or replace function geodlq_capture(job_id bigint, output jsonb, redrive jsonb, fallback text, at timestamptz)
+returns bigint
+language sql as $$
+    select (geodlq_capture_all(array[row(job_id, output, redrive, fallback, at)::geodlq_ended]))[1]
+$$;
+
+-- What a job that ended without success leaves for its letter.
+create or replace function geodlq_ended(job river_job, deleted boolean) returns geodlq_ended
+language sql stable as $$
+    select row(job.id, job.metadata->'output', job.metadata->'redrive',
+        case when deleted then 'the job was deleted before it ended'
+             else coalesce(job.errors[cardinality(job.errors)]->>'error', 'the job ended as ' || job.state || ' without an error') end,
+        coalesce(job.finalized_at, now()))::geodlq_ended
+$$;
+
+-- Captures jobs that ended, hundreds at a time, and one by one where that fails. Never
+-- raises: one raising row would stall the client's whole batch of completions. What
+-- fails here is found by the sweeper.
+create or replace function geodlq_capture_safely(ended geodlq_ended[]) returns void
 language plpgsql as $$
 declare
-    job      river_job := case when tg_op = 'DELETE' then old else new end;
-    fallback text;
+    chunk constant integer := 500;
+    part  geodlq_ended[];
 begin
-    begin
-        fallback := case
-            when tg_op = 'DELETE' then 'the job was deleted before it ended'
-            else coalesce(job.errors[cardinality(job.errors)]->>'error', 'the job ended as ' || job.state || ' without an error')
+    for n in 0 .. (cardinality(ended) - 1) / chunk loop
+        part := ended[n * chunk + 1 : (n + 1) * chunk];
+        begin
+            perform geodlq_capture_all(part);
+        exception when others then
+            for i in 1 .. cardinality(part) loop
+                begin
+                    perform geodlq_capture_all(part[i:i]);
+                exception when others then
+                    raise warning 'geodlq: job % was not captured (%); the sweeper will', part[i].job_id, sqlstate;
+                end;
+            end loop;
         end;
-        perform geodlq_capture(job.id, job.metadata->'output', job.metadata->'redrive', fallback,
-                               coalesce(job.finalized_at, now()));
-    exception when others then
-        raise warning 'geodlq: job % was not captured (%); the sweeper will', job.id, sqlstate;
-    end;
+    end loop;
+end $$;
+
+-- A job that was inserted as ended, or deleted before it was.
+create or replace function geodlq_on_job() returns trigger
+language plpgsql as $$
+begin
+    if tg_op = 'DELETE' then
+        perform geodlq_capture_safely(array[geodlq_ended(old, true)]);
+    else
+        perform geodlq_capture_safely(array[geodlq_ended(new, false)]);
+    end if;
+    return null;
+end $$;
+
+-- Jobs that ended. After the statement: River ends thousands in one.
+create or replace function geodlq_on_jobs() returns trigger
+language plpgsql as $$
+declare
+    ended geodlq_ended[];
+begin
+    select array_agg(geodlq_ended(n, false)) into ended
+    from became n join was o on o.id = n.id
+    where n.state in ('discarded', 'cancelled') and n.kind = 'process_event' and o.state <> n.state;
+    if ended is not null then
+        perform geodlq_capture_safely(ended);
+    end if;
     return null;
 end $$;
 
 drop trigger if exists geodlq_capture_update on river_job;
-create trigger geodlq_capture_update after update of state on river_job
-    for each row when (new.kind = 'process_event' and new.state in ('discarded', 'cancelled')
-                       and old.state is distinct from new.state)
-    execute function geodlq_on_job();
+create trigger geodlq_capture_update after update on river_job
+    referencing old table as was new table as became for each statement
+    execute function geodlq_on_jobs();
 
 drop trigger if exists geodlq_capture_insert on river_job;
 create trigger geodlq_capture_insert after insert on river_job
@@ -226,4 +281,21 @@ begin
     return ST_AsMVTGeom(ST_Transform(g, 3857), tile, 4096, 64, true);
 exception when others then
     return null;
+end $$;
+
+-- A geometry from srid in EPSG:4326, and back again; code and message where PROJ, or
+-- PostGIS, refuses it, so that others of its statement go on.
+create or replace function geodlq_project(wkb bytea, srid integer,
+    out there bytea, out back bytea, out code text, out message text)
+language plpgsql stable parallel safe as $$
+declare
+    g geometry;
+begin
+    g := ST_Transform(ST_GeomFromWKB(wkb, srid), 4326);
+    there := ST_AsBinary(g, 'NDR');
+    back := ST_AsBinary(ST_Transform(g, srid), 'NDR');
+exception when others then
+    there := null;
+    code := sqlstate;
+    message := sqlerrm;
 end $$;

@@ -58,7 +58,7 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 		rescueAfter: duration(3 * time.Minute), redriveCap: 5, redriveBackoff: duration(30 * time.Second),
 		undoWindow:   duration(10 * time.Second),
 		dedupeWindow: duration(24 * time.Hour), keyRetention: duration(30 * 24 * time.Hour), readTimeout: duration(10 * time.Second),
-		bodyMax: 32 << 20, inFlightMax: 128 << 20, inlineMax: 64 << 10, spoolMax: 1 << 30, workers: 64, logLevel: "info",
+		bodyMax: 32 << 20, inFlightMax: 128 << 20, inlineMax: 64 << 10, spoolMax: 1 << 30, workers: 1000, logLevel: "info",
 		explicit: map[string]bool{}, values: map[string]flag.Value{},
 	}
 	b := binder{flags: flags, getenv: getenv, config: c}

@@ -16,27 +16,23 @@ import (
 	"geodlq/internal/dlq"
 )
 
-// Accept stores events and enqueues a job for each in one transaction. The
-// receipts stand in the order of the events. A key that is taken makes a
-// duplicate, or a conflict where its body is another; neither stops the rest.
+// Accept stores events and enqueues a job for each. The receipts stand in the order of
+// the events. A key that is taken makes a duplicate, or a conflict where its body is
+// another; neither stops the rest. Those who accept at once share a commit.
 //
-// Large bodies are in the bucket before the transaction begins; one that it does not
-// take is released. Where a commit's outcome is unknown they stay, for the collector.
+// Large bodies are in the bucket before; one that is not taken is released. After an
+// error some may have been, so they stay, for the collector.
 func (s *Store) Accept(ctx context.Context, events []dlq.NewEvent) ([]dlq.Receipt, error) {
 	blobs, err := s.putLarge(ctx, column(events, func(e *dlq.NewEvent) []byte { return e.Body }))
 	if err != nil {
 		return nil, fmt.Errorf("accept %d events: %w", len(events), err)
 	}
-	rows := make([]eventRow, len(events))
+	group := make([]arrival, len(events))
 	for i := range events {
-		rows[i] = newEventRow(&events[i], blobs[i])
+		group[i] = arrival{event: &events[i], row: newEventRow(&events[i], blobs[i])}
 	}
-	receipts, err := s.acceptRows(ctx, events, rows)
-	for errors.Is(err, errForgotten) && ctx.Err() == nil {
-		receipts, err = s.acceptRows(ctx, events, rows)
-	}
+	receipts, err := s.accepting.Do(ctx, group)
 	if err != nil {
-		s.releaseUncommitted(ctx, blobs, err)
 		return nil, fmt.Errorf("accept %d events: %w", len(events), err)
 	}
 	for i, r := range receipts {
@@ -48,63 +44,107 @@ func (s *Store) Accept(ctx context.Context, events []dlq.NewEvent) ([]dlq.Receip
 	return receipts, nil
 }
 
+// arrival is an event that is to be accepted.
+type arrival struct {
+	event *dlq.NewEvent
+	row   eventRow
+}
+
+// acceptGroups accepts the events of many calls as one.
+func (s *Store) acceptGroups(ctx context.Context, groups [][]arrival) ([][]dlq.Receipt, error) {
+	receipts, err := s.acceptAll(ctx, slices.Concat(groups...))
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]dlq.Receipt, len(groups))
+	for i, g := range groups {
+		out[i], receipts = receipts[:len(g)], receipts[len(g):]
+	}
+	return out, nil
+}
+
+// acceptAll inserts what is new in one statement, which is its own commit. Only where
+// keys are taken does a transaction follow, which says by what.
+func (s *Store) acceptAll(ctx context.Context, all []arrival) ([]dlq.Receipt, error) {
+	receipts := make([]dlq.Receipt, len(all))
+	left := make([]int, len(all))
+	for i := range left {
+		left[i] = i
+	}
+	for {
+		inserted, err := s.insertEvents(ctx, s.pool, pick(left, func(i int) eventRow { return all[i].row }))
+		if err != nil {
+			return nil, err
+		}
+		left = takeInserted(all, left, inserted, receipts)
+		if len(left) == 0 {
+			return receipts, nil
+		}
+		err = s.inTx(ctx, func(tx pgx.Tx) error { return s.fillTaken(ctx, tx, all, left, receipts) })
+		if !errors.Is(err, errForgotten) || ctx.Err() != nil {
+			return receipts, err
+		}
+	}
+}
+
+// takeInserted fills in the receipts of what was inserted, and returns the others. A
+// second event of a key is one of these.
+func takeInserted(all []arrival, left []int, inserted map[string]insertedEvent, receipts []dlq.Receipt) []int {
+	var taken []int
+	for _, i := range left {
+		key := all[i].row.WorkKey
+		in, ok := inserted[key]
+		if !ok {
+			taken = append(taken, i)
+			continue
+		}
+		delete(inserted, key)
+		receipts[i] = dlq.Receipt{WorkKey: key, JobID: in.JobID, State: dlq.EventAccepted}
+	}
+	return taken
+}
+
 // errForgotten: a key was taken, and then let go, while its event was being accepted.
 var errForgotten = errors.New("work key neither inserted nor standing")
 
-func (s *Store) acceptRows(ctx context.Context, events []dlq.NewEvent, rows []eventRow) ([]dlq.Receipt, error) {
-	receipts := make([]dlq.Receipt, len(events))
-	return receipts, s.inTx(ctx, func(tx pgx.Tx) error {
-		inserted, err := s.insertEvents(ctx, tx, rows)
-		if err != nil {
-			return err
-		}
-		if err := s.fillReceipts(ctx, tx, rows, events, inserted, receipts); err != nil {
-			return err
-		}
-		return countDuplicates(ctx, tx, rows, receipts)
-	})
-}
-
-func (s *Store) fillReceipts(ctx context.Context, tx pgx.Tx, rows []eventRow, events []dlq.NewEvent, inserted map[string]insertedEvent, receipts []dlq.Receipt) error {
-	var taken []string
-	for i := range rows {
-		key := rows[i].WorkKey
-		if in, ok := inserted[key]; ok {
-			delete(inserted, key) // a second event of this key in the same call is a duplicate
-			receipts[i] = dlq.Receipt{WorkKey: key, JobID: in.JobID, State: dlq.EventAccepted}
-			continue
-		}
-		taken = append(taken, key)
-	}
-	if len(taken) == 0 {
-		return nil
-	}
-	standing, err := standingEvents(ctx, tx, taken)
+// fillTaken fills in the receipts of those events whose keys are taken.
+func (s *Store) fillTaken(ctx context.Context, tx pgx.Tx, all []arrival, taken []int, receipts []dlq.Receipt) error {
+	standing, err := standingEvents(ctx, tx, pick(taken, func(i int) string { return all[i].row.WorkKey }))
 	if err != nil {
 		return err
 	}
-	for i := range rows {
-		if receipts[i].WorkKey != "" {
-			continue
-		}
-		was, ok := standing[rows[i].WorkKey]
+	var again []eventRow
+	for _, i := range taken {
+		event, row := all[i].event, all[i].row
+		was, ok := standing[row.WorkKey]
 		if !ok {
 			return errForgotten
 		}
-		if events[i].Content && rows[i].at().Sub(was.ReceivedAt) > s.rules.DedupeWindow {
-			if receipts[i], err = s.acceptAgain(ctx, tx, rows[i]); err != nil {
+		if event.Content && row.at().Sub(was.ReceivedAt) > s.rules.DedupeWindow {
+			if receipts[i], err = s.acceptAgain(ctx, tx, row); err != nil {
 				return err
 			}
-			continue
+		} else {
+			receipts[i] = dlq.Receipt{
+				WorkKey: row.WorkKey, JobID: was.JobID, State: was.State,
+				Replay:    event.Replayed && was.ReceivedAt.Equal(event.ReceivedAt),
+				Duplicate: bytes.Equal(was.SHA256, row.SHA256),
+				Conflict:  !bytes.Equal(was.SHA256, row.SHA256),
+			}
 		}
-		receipts[i] = dlq.Receipt{
-			WorkKey: rows[i].WorkKey, JobID: was.JobID, State: was.State,
-			Replay:    events[i].Replayed && was.ReceivedAt.Equal(events[i].ReceivedAt),
-			Duplicate: bytes.Equal(was.SHA256, rows[i].SHA256),
-			Conflict:  !bytes.Equal(was.SHA256, rows[i].SHA256),
+		if receipts[i].Duplicate && !receipts[i].Replay {
+			again = append(again, row)
 		}
 	}
-	return nil
+	return countDuplicates(ctx, tx, again)
+}
+
+func pick[T any](indexes []int, of func(i int) T) []T {
+	out := make([]T, len(indexes))
+	for n, i := range indexes {
+		out[n] = of(i)
+	}
+	return out
 }
 
 // acceptAgain takes content that was last seen before the dedupe window as a new
@@ -298,14 +338,14 @@ with input as (
 )
 select id, work_key, job_id from event`
 
-func (s *Store) insertEvents(ctx context.Context, tx pgx.Tx, rows []eventRow, inheritedCRS ...string) (map[string]insertedEvent, error) {
+func (s *Store) insertEvents(ctx context.Context, db queryer, rows []eventRow, inheritedCRS ...string) (map[string]insertedEvent, error) {
 	if inheritedCRS == nil {
 		inheritedCRS = []string{}
 	}
 	// In one order, so that two batches of the same keys never wait for each other.
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b eventRow) int { return strings.Compare(a.WorkKey, b.WorkKey) })
-	result, _ := tx.Query(ctx, insertEventsSQL, pgx.NamedArgs{
+	result, _ := db.Query(ctx, insertEventsSQL, pgx.NamedArgs{
 		"work_key":      column(rows, func(r *eventRow) string { return r.WorkKey }),
 		"source":        column(rows, func(r *eventRow) string { return r.Source }),
 		"task":          column(rows, func(r *eventRow) string { return r.Task }),

@@ -12,22 +12,43 @@ import (
 
 // LargeBody is from how many bytes on a reader of EventBody should make room first;
 // Event leaves such a body out.
-const LargeBody = 256 << 10
+const LargeBody = 16 << 10
 
 // Event is the event as its worker needs it, with its bytes unless they are large or
 // in the bucket, where EventBody has them; ErrNotFound.
 func (s *Store) Event(ctx context.Context, id int64) (*dlq.Event, error) {
-	rows, _ := s.pool.Query(ctx, `select id, work_key, source, task, subject, version, parent_id, ordinal, size,
-			case when size < $2 then geodlq_body(e) end as body, sha256, media_type, headers, claimed_crs, inherited_crs, state, job_id, received_at
-		from events e where id = $1`, id, LargeBody)
-	event, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[dlq.Event])
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, fmt.Errorf("event %d: %w", id, dlq.ErrNotFound)
+	event, err := s.loading.Do(ctx, id)
+	if err == nil && event == nil {
+		err = dlq.ErrNotFound
 	}
 	if err != nil {
 		return nil, fmt.Errorf("event %d: %w", id, err)
 	}
 	return event, nil
+}
+
+// eventsOf reads events; nil for one that is not there.
+func (s *Store) eventsOf(ctx context.Context, ids []int64) ([]*dlq.Event, error) {
+	rows, _ := s.pool.Query(ctx, `select id, work_key, source, task, subject, version, parent_id, ordinal, size,
+			case when size < $2 then case when body is not null then body else geodlq_body(e) end end as body,
+			sha256, media_type, headers, claimed_crs, inherited_crs, state, job_id, received_at
+		from events e where id = any($1)`, ids, LargeBody)
+	found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[dlq.Event])
+	if err != nil {
+		return nil, err
+	}
+	byID := make(map[int64]*dlq.Event, len(found))
+	for _, e := range found {
+		byID[e.ID] = e
+	}
+	out := make([]*dlq.Event, len(ids))
+	for i, id := range ids {
+		if e := byID[id]; e != nil {
+			copied := *e // two jobs of one event don't share it
+			out[i] = &copied
+		}
+	}
+	return out, nil
 }
 
 // EventBody is the bytes of an event: ErrNotFound where they are not kept,

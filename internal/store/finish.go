@@ -16,59 +16,112 @@ type Feature struct {
 	WKB        []byte // EPSG:4326, x = longitude, or nil
 }
 
-// completeSQL ends an event well behind the fence, and with it the redrive of
-// its letter. The body is let go unless a letter shows it; the blob that was is
-// returned, as the statement's own snapshot still has it.
+// completeSQL ends events well behind the fence, and with them the redrives of their
+// letters. A body is let go unless a letter shows it; the blob that was is returned,
+// as the statement's own snapshot still has it. Events come in the order of their ids,
+// so that two batches never wait for each other in a circle.
 const completeSQL = `
-with done as (
-	update events e set state = 'processed', finished_at = now(), tries = least(@tries::int, 32767),
+with input as materialized (
+	select * from unnest(@id::bigint[], @job_id::bigint[], @tries::int[], @to_features::boolean[], @properties::text[], @wkb::bytea[])
+		with ordinality as t (id, job_id, tries, to_features, properties, wkb, n)
+), done as (
+	update events e set state = 'processed', finished_at = now(), tries = least(i.tries, 32767),
 		(body, blob) = (select e.body, e.blob from dead_letters l where l.event_id = e.id limit 1)
-	where id = @id and job_id = @job_id and state in ('accepted', 'retrying')
-	returning id, work_key, source, subject, version, blob
+	from input i
+	where e.id = i.id and e.job_id = i.job_id and e.state in ('accepted', 'retrying')
+	returning i.n, e.id, e.job_id, e.work_key, e.source, e.subject, e.version, e.blob
 ), feature as (
 	insert into features (work_key, source, subject, version, properties, geom, geom_hash)
-	select work_key, source, subject, version, @properties::json, g, geodlq_geom_hash(g)
-	from done, (select ST_GeomFromWKB(@wkb::bytea, 4326) as g) f
-	where @to_features::boolean
+	select d.work_key, d.source, d.subject, d.version, i.properties::json, g, geodlq_geom_hash(g)
+	from done d join input i using (n), ST_GeomFromWKB(i.wkb, 4326) as g
+	where i.to_features
 	on conflict (work_key) do update set
 		source = excluded.source, subject = excluded.subject, version = excluded.version,
 		properties = excluded.properties, geom = excluded.geom, geom_hash = excluded.geom_hash, written_at = now()
 ), letter as (
 	update dead_letters l set status = 'replayed', resolved_at = now(), not_before = null, version = l.version + 1
-	from done where l.event_id = done.id and l.status = 'redriving'
-	returning l.id
+	from done d where l.event_id = d.id and l.status = 'redriving'
+	returning l.id, d.job_id
 ), item as (
-	update redrive_letters r set state = 'replayed', ended_at = now() from letter where r.job_id = @job_id::bigint
+	update redrive_letters r set state = 'replayed', ended_at = now() from letter where r.job_id = letter.job_id
 ), history as (
 	insert into dead_letter_history (letter_id, actor, action, from_status, to_status, job_id)
-	select id, 'geodlq', 'replayed', 'redriving', 'replayed', @job_id::bigint from letter
+	select id, 'geodlq', 'replayed', 'redriving', 'replayed', job_id from letter
 )
-select count(*), max(e.blob) filter (where done.blob is null) from done join events e on e.id = done.id`
+select d.n, case when d.blob is null then e.blob end from done d join events e on e.id = d.id`
+
+// completion is an event that is to be marked processed, and its feature.
+type completion struct {
+	id, jobID int64
+	tries     int
+	feature   *Feature // nil: the sink is elsewhere
+}
+
+func (c *completion) size() int {
+	const row = 200 // bytes of a row without its feature, about
+	if c.feature == nil {
+		return row
+	}
+	return row + len(c.feature.WKB) + len(c.feature.Properties)
+}
+
+// completed is how a completion ended.
+type completed struct {
+	done     bool    // the fence held
+	released *string // the blob of a body that is let go
+}
 
 // Complete marks the event processed, in the transaction that writes its feature
 // (nil: the sink is elsewhere and has taken it). ErrSuperseded where the fence
-// does not hold: nothing is written.
+// does not hold: nothing is written. Those who complete at once share a commit.
 func (s *Store) Complete(ctx context.Context, e *dlq.Event, tries int, f *Feature) error {
-	args := pgx.NamedArgs{
-		"id": e.ID, "job_id": e.JobID, "tries": tries,
-		"properties": nil, "wkb": nil, "to_features": f != nil,
-	}
-	if f != nil {
-		args["wkb"] = f.WKB
-		if f.Properties != nil {
-			args["properties"] = string(f.Properties)
-		}
-	}
-	var done int
-	var released *string
-	if err := s.pool.QueryRow(ctx, completeSQL, args).Scan(&done, &released); err != nil {
+	c, err := s.completing.Do(ctx, completion{e.ID, e.JobID, tries, f})
+	if err != nil {
 		return fmt.Errorf("complete event %d: %w", e.ID, err)
 	}
-	if done == 0 {
+	if !c.done {
 		return fmt.Errorf("complete event %d under job %d: %w", e.ID, e.JobID, dlq.ErrSuperseded)
 	}
-	s.release(ctx, []*string{released})
+	s.release(ctx, []*string{c.released})
 	return nil
+}
+
+// completeAll is one statement, which is its own commit.
+func (s *Store) completeAll(ctx context.Context, all []completion) ([]completed, error) {
+	out := make([]completed, len(all))
+	rows, _ := s.pool.Query(ctx, completeSQL, pgx.NamedArgs{
+		"id":          column(all, func(c *completion) int64 { return c.id }),
+		"job_id":      column(all, func(c *completion) int64 { return c.jobID }),
+		"tries":       column(all, func(c *completion) int { return c.tries }),
+		"to_features": column(all, func(c *completion) bool { return c.feature != nil }),
+		"properties":  column(all, (*completion).properties),
+		"wkb":         column(all, (*completion).wkb),
+	})
+	var n int
+	var released *string
+	_, err := pgx.ForEachRow(rows, []any{&n, &released}, func() error {
+		out[n-1] = completed{done: true, released: released}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *completion) properties() *string {
+	if c.feature == nil || c.feature.Properties == nil {
+		return nil
+	}
+	text := string(c.feature.Properties)
+	return &text
+}
+
+func (c *completion) wkb() []byte {
+	if c.feature == nil {
+		return nil
+	}
+	return c.feature.WKB
 }
 
 // Child is one feature of a collection.

@@ -1,11 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -26,37 +28,91 @@ type Flaw struct {
 // thousand vertices: bound it by ctx, and mistrust any answer after its end,
 // since an interrupted check may look like a flaw.
 func (s *Store) CheckTopology(ctx context.Context, wkb []byte) (*Flaw, error) {
-	var valid bool
-	var reason *string
-	var x, y *float64
-	err := s.pool.QueryRow(ctx, `select valid, reason, ST_X(location), ST_Y(location)
-		from ST_IsValidDetail(ST_GeomFromWKB($1))`, wkb).Scan(&valid, &reason, &x, &y)
+	check := s.checking.Do
+	if len(wkb) > maxSharedWKB {
+		check = s.checking.Alone
+	}
+	flaw, err := check(ctx, wkb)
 	if err != nil {
 		return nil, fmt.Errorf("check topology: %w", geometryError(err))
 	}
-	if valid {
-		return nil, nil
-	}
-	flaw := &Flaw{Reason: "invalid geometry"}
-	if reason != nil {
-		flaw.Reason = *reason
-	}
-	if x != nil && y != nil {
-		flaw.At = &[2]float64{*x, *y}
-	}
 	return flaw, nil
 }
+
+// checkAll checks geometries; nil for those that are valid.
+func (s *Store) checkAll(ctx context.Context, wkbs [][]byte) ([]*Flaw, error) {
+	flaws := make([]*Flaw, len(wkbs))
+	rows, _ := s.pool.Query(ctx, `select n, coalesce((d).reason, ''), ST_X((d).location), ST_Y((d).location)
+		from (select n, ST_IsValidDetail(ST_GeomFromWKB(wkb)) as d from unnest($1::bytea[]) with ordinality as t (wkb, n) offset 0) s
+		where not (d).valid`, wkbs)
+	var n int
+	var reason string
+	var x, y *float64
+	_, err := pgx.ForEachRow(rows, []any{&n, &reason, &x, &y}, func() error {
+		flaw := &Flaw{Reason: cmp.Or(reason, "invalid geometry")}
+		if x != nil && y != nil {
+			flaw.At = &[2]float64{*x, *y}
+		}
+		flaws[n-1] = flaw
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return flaws, nil
+}
+
+// projection is what Transform is asked, projected its answer.
+type (
+	projection struct {
+		wkb  []byte
+		srid int
+	}
+	projected struct {
+		there, back []byte
+		err         error
+	}
+)
 
 // Transform reprojects from srid to EPSG:4326, x and y in the order of GIS
 // whatever the authority says, and back again: there is WKB in 4326, back what
 // returned in srid.
 func (s *Store) Transform(ctx context.Context, wkb []byte, srid int) (there, back []byte, err error) {
-	err = s.pool.QueryRow(ctx, `select ST_AsBinary(t, 'NDR'), ST_AsBinary(ST_Transform(t, $2::int), 'NDR')
-		from (select ST_Transform(ST_GeomFromWKB($1, $2::int), 4326) as t offset 0) s`, wkb, srid).Scan(&there, &back)
+	project := s.projecting.Do
+	if len(wkb) > maxSharedWKB {
+		project = s.projecting.Alone
+	}
+	p, err := project(ctx, projection{wkb, srid})
+	if err == nil {
+		err = p.err
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("transform from SRID %d: %w", srid, geometryError(err))
 	}
-	return there, back, nil
+	return p.there, p.back, nil
+}
+
+// projectAll reprojects geometries. A claim that does not fit is nothing unusual, so
+// what PROJ refuses is caught row by row.
+func (s *Store) projectAll(ctx context.Context, all []projection) ([]projected, error) {
+	out := make([]projected, len(all))
+	rows, _ := s.pool.Query(ctx, `select n, there, back, code, message
+		from unnest($1::bytea[], $2::int[]) with ordinality as t (wkb, srid, n), geodlq_project(wkb, srid)`,
+		column(all, func(p *projection) []byte { return p.wkb }), column(all, func(p *projection) int { return p.srid }))
+	var n int
+	var there, back []byte
+	var code, message *string
+	_, err := pgx.ForEachRow(rows, []any{&n, &there, &back, &code, &message}, func() error {
+		out[n-1] = projected{there: there, back: back}
+		if code != nil {
+			out[n-1].err = &pgconn.PgError{Severity: "ERROR", Code: *code, Message: *message}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // WrapLongitude cuts a geometry in EPSG:4326 at 180 degrees (or -180, where it

@@ -60,13 +60,7 @@ func (s *Store) FoldLedger(ctx context.Context) (int64, error) {
 
 // countDuplicates counts in the ledger what was received again, by source, on the
 // day it came.
-func countDuplicates(ctx context.Context, tx pgx.Tx, rows []eventRow, receipts []dlq.Receipt) error {
-	var again []eventRow
-	for i := range receipts {
-		if receipts[i].Duplicate && !receipts[i].Replay {
-			again = append(again, rows[i])
-		}
-	}
+func countDuplicates(ctx context.Context, tx pgx.Tx, again []eventRow) error {
 	if len(again) == 0 {
 		return nil
 	}

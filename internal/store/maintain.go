@@ -9,38 +9,68 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// sweepBatch bounds one Sweep.
-const sweepBatch = 1000
+// A Sweep looks at sweepPages times sweepPage events: a full queue is gone through in
+// turns.
+const (
+	sweepPage  = 5000
+	sweepPages = 10
+)
 
 // Sweep captures what the trigger missed: events in flight whose job ended or is
-// gone. It returns how many letters it made. age spares what is only just being
-// written. One event that can't be captured does not keep the others waiting.
-func (s *Store) Sweep(ctx context.Context, age time.Duration) (int, error) {
-	rows, _ := s.pool.Query(ctx, `
-		select e.job_id from events e left join river_job j on j.id = e.job_id
-		where e.state in ('accepted', 'retrying') and e.received_at < now() - $1::interval
-			and (j.id is null or (j.state in ('discarded', 'cancelled', 'completed') and j.finalized_at < now() - $1::interval))
-		limit $2`, age, sweepBatch)
-	missed, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return 0, fmt.Errorf("sweep: %w", err)
-	}
-	var made int
+// gone. It begins behind the event from and returns how many letters it made, and
+// where to go on; 0 after the last. age spares what is only just being written. One
+// event that can't be captured does not keep the others waiting.
+func (s *Store) Sweep(ctx context.Context, age time.Duration, from int64) (made int, next int64, err error) {
 	var failures []error
-	for _, jobID := range missed {
-		var letterID *int64
-		err := s.pool.QueryRow(ctx, `
-			select geodlq_capture($1, j.metadata->'output', j.metadata->'redrive',
-				coalesce(j.errors[cardinality(j.errors)]->>'error', 'its job ended as ' || j.state || ' without an error', 'its job is gone'),
-				coalesce(j.finalized_at, now()))
-			from (select $1::bigint as id) e left join river_job j on j.id = e.id`, jobID).Scan(&letterID)
+	for range sweepPages {
+		missed, last, err := s.missed(ctx, age, from)
 		if err != nil {
-			failures = append(failures, fmt.Errorf("capture job %d: %w", jobID, err))
-		} else if letterID != nil {
-			made++
+			return made, from, errors.Join(append(failures, fmt.Errorf("sweep: %w", err))...)
+		}
+		for _, jobID := range missed {
+			letter, err := s.captureMissed(ctx, jobID)
+			if err != nil {
+				failures = append(failures, fmt.Errorf("capture job %d: %w", jobID, err))
+			}
+			if letter {
+				made++
+			}
+		}
+		if from = last; from == 0 {
+			break
 		}
 	}
-	return made, errors.Join(failures...)
+	return made, from, errors.Join(failures...)
+}
+
+// missed looks at a page of the events in flight behind from: the jobs that did not
+// end their events, and the last event that it looked at; 0 after the last page.
+func (s *Store) missed(ctx context.Context, age time.Duration, from int64) (jobs []int64, last int64, err error) {
+	var seen int
+	err = s.pool.QueryRow(ctx, `
+		with page as materialized (
+			select id, job_id, received_at from events
+			where state in ('accepted', 'retrying') and id > $2 order by id limit $3
+		), missed as (
+			select p.job_id from page p left join river_job j on j.id = p.job_id
+			where p.received_at < now() - $1::interval
+				and (j.id is null or (j.state in ('discarded', 'cancelled', 'completed') and j.finalized_at < now() - $1::interval))
+		)
+		select (select count(*) from page), (select coalesce(max(id), 0) from page), (select coalesce(array_agg(job_id), '{}') from missed)`,
+		age, from, sweepPage).Scan(&seen, &last, &jobs)
+	if seen < sweepPage {
+		last = 0
+	}
+	return jobs, last, err
+}
+
+func (s *Store) captureMissed(ctx context.Context, jobID int64) (letter bool, err error) {
+	err = s.pool.QueryRow(ctx, `
+		select geodlq_capture($1, j.metadata->'output', j.metadata->'redrive',
+			coalesce(j.errors[cardinality(j.errors)]->>'error', 'its job ended as ' || j.state || ' without an error', 'its job is gone'),
+			coalesce(j.finalized_at, now())) is not null
+		from (select $1::bigint as id) e left join river_job j on j.id = e.id`, jobID).Scan(&letter)
+	return letter, err
 }
 
 // forgetBatch bounds one statement of Forget.

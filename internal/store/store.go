@@ -29,6 +29,7 @@ type Store struct {
 	facets facetCache
 	blocks blockCache
 	folded atomic.Int64 // changes since the log was vacuumed
+	batchers
 }
 
 // Rules are the parts of the configuration that the tables' transitions obey.
@@ -45,7 +46,9 @@ type Rules struct {
 // New returns a Store over a migrated database and the bucket of its large bodies,
 // which may be nil where neither bodies are written nor read.
 func New(pool *pgxpool.Pool, bucket *payload.Bucket, rules Rules) *Store {
-	return &Store{pool: pool, bucket: bucket, rules: rules}
+	s := &Store{pool: pool, bucket: bucket, rules: rules}
+	s.batchers = newBatchers(s)
+	return s
 }
 
 // Connect opens the store's pool on a connection string. A cancelled context
@@ -126,6 +129,7 @@ var errCommit = errors.New("commit")
 
 // queryer is a pool or a transaction.
 type queryer interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
