@@ -84,7 +84,7 @@ type chaos struct {
 	pg   *postgres
 	webs [2]*server // each at its own address
 	web  [2]*exec.Cmd
-	work [2]*exec.Cmd
+	work [3]*exec.Cmd
 
 	sent    atomic.Int64 // units
 	serial  atomic.Int64
@@ -97,7 +97,7 @@ type chaos struct {
 	killed, killedWebs, restarts int
 	few                          int // workers that were killed with fewer jobs than must be
 	running, gap                 int // jobs at the kills
-	serials                      [2]int
+	serials                      [3]int
 	lost, doubled, mismatches    int
 	ledger                       string
 	began                        time.Time
@@ -150,9 +150,9 @@ func (c *chaos) run() {
 		case c.restarts < c.fast+c.immediate && c.killed >= (c.restarts+1)*c.kills/(c.fast+c.immediate+1):
 			c.restartPostgres()
 		case n%5 == 4:
-			c.killWeb(n / 5 % 2)
+			c.killWeb(n / 5 % len(c.web))
 		default:
-			c.killWorker(n % 2)
+			c.killWorker(n % len(c.work))
 		}
 	}
 	close(c.stop)

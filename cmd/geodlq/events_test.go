@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -322,21 +323,36 @@ func TestBodiesOverTheLimitAreRefusedAlsoDecoded(t *testing.T) {
 func TestTheDoorSaysBusyOverItsBudgetAndRecovers(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, map[string]string{"GEODLQ_BODY_MAX": "100KiB", "GEODLQ_IN_FLIGHT_MAX": "150KiB"})
-	// One upload holds its share by not ending.
-	reader, writer := io.Pipe()
-	request, _ := http.NewRequest("POST", s.url+"/v1/events", reader)
-	request.ContentLength = 100 << 10
-	go func() {
-		if response, err := http.DefaultClient.Do(request); err == nil {
-			response.Body.Close()
+	// One upload holds its share by not ending; again where it was itself refused.
+	cut := make(chan struct{})
+	var holding sync.WaitGroup
+	holding.Go(func() {
+		for done := false; !done; {
+			reader, writer := io.Pipe()
+			request, _ := http.NewRequest("POST", s.url+"/v1/events", reader)
+			request.ContentLength = 100 << 10
+			refused := make(chan struct{})
+			go func() {
+				if response, err := http.DefaultClient.Do(request); err == nil {
+					response.Body.Close()
+				}
+				close(refused)
+			}()
+			go func() { _, _ = writer.Write(make([]byte, 80<<10)) }()
+			select {
+			case <-refused:
+			case <-cut:
+				done = true
+			}
+			writer.CloseWithError(fmt.Errorf("cut"))
 		}
-	}()
-	_, _ = writer.Write(make([]byte, 80<<10))
+	})
 	s.eventually("the door to be busy", func() bool {
 		a := s.do("POST", "/v1/events", map[string]string{"Content-Type": "application/geo+json"}, make([]byte, 90<<10))
 		return a.status == 503 && a.header.Get("Retry-After") != ""
 	})
-	writer.CloseWithError(fmt.Errorf("cut"))
+	close(cut)
+	holding.Wait()
 	s.eventually("the door to recover", func() bool {
 		return s.do("POST", "/v1/events", map[string]string{"Content-Type": "application/geo+json"}, make([]byte, 90<<10)).status == 202
 	})

@@ -500,7 +500,9 @@ func BenchmarkRedrive(b *testing.B) {
 			}
 			return fmt.Sprintf("fill-%d", n), sequence(n, smallEvent)
 		})
-		s.await(func() bool { return s.count("select count(*) from dead_letters where status = 'pending'") == redriveLetters })
+		s.await(func() bool {
+			return s.count("select count(*) from dead_letters where status = 'pending'") == redriveLetters
+		})
 		s.exec("alter table features drop constraint closed")
 		s.exec("vacuum analyze dead_letters")
 		s.exec("vacuum analyze events")
@@ -514,7 +516,9 @@ func BenchmarkRedrive(b *testing.B) {
 		if a := s.do("POST", "/v1/redrives/"+id+"/start", map[string]string{"Content-Type": "application/json"}, []byte(`{}`)); a.status >= 300 {
 			b.Fatalf("%d %s", a.status, a.body)
 		}
-		s.await(func() bool { return s.count("select count(*) from dead_letters where status = 'replayed'") == redriveLetters })
+		s.await(func() bool {
+			return s.count("select count(*) from dead_letters where status = 'replayed'") == redriveLetters
+		})
 		rate := redriveLetters / time.Since(clicked).Seconds()
 		b.Logf("redrive of %d: previewed in %s; %.0f/s from the click to the last one replayed; serve %.0f MB",
 			redriveLetters, clicked.Sub(began).Round(time.Millisecond), rate, serve.peak())
@@ -560,4 +564,3 @@ func BenchmarkUploads(b *testing.B) {
 		web.end()
 	}
 }
-

@@ -9,10 +9,12 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/signal"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -327,6 +329,32 @@ func TestAFailedWriteLeavesNothingBehind(t *testing.T) {
 	}
 	s.mustAppend(t, event("k2", "b"))
 	if got := keys(s.loadAll(t)); got != "k1 k2" {
+		t.Errorf("loaded %s", got)
+	}
+}
+
+// It is not parallel: the limit is the whole process's.
+func TestAGroupThatWasWrittenInPartIsTakenBack(t *testing.T) {
+	s := open(t, t.TempDir(), 1<<30)
+	s.mustAppend(t, event("k1", "a"))
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	full := syscall.Rlimit{Cur: uint64(s.size) + 8<<10, Max: limit.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &full); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Append(t.Context(), []Record{event("k2", "b"), event("k3", strings.Repeat("x", 16<<10))})
+	if restored := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); restored != nil {
+		t.Fatal(restored)
+	}
+	if err == nil {
+		t.Fatal("it was taken")
+	}
+	if got := keys(s.loadAll(t)); got != "k1" {
 		t.Errorf("loaded %s", got)
 	}
 }

@@ -232,6 +232,33 @@ func TestTheLedgerAddsUpAtEveryMomentOfAStorm(t *testing.T) {
 	}
 }
 
+func TestWhatIsLoadedTwiceFromTheSpoolIsNoDuplicate(t *testing.T) {
+	t.Parallel()
+	s := newStorm(t)
+	e := dlq.NewEvent{WorkKey: "k", Source: "s", Body: []byte("{}"), MediaType: "application/geo+json",
+		ReceivedAt: time.Now().UTC().Truncate(time.Microsecond)}
+	again := e
+	again.Replayed = true
+	other := again
+	other.ReceivedAt = e.ReceivedAt.Add(time.Second)
+	for i, sent := range []struct {
+		event      dlq.NewEvent
+		replay     bool
+		duplicates int
+	}{{e, false, 0}, {again, true, 0}, {again, true, 0}, {other, false, 1}} {
+		receipts, err := s.Accept(t.Context(), []dlq.NewEvent{sent.event})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := receipts[0]; r.Replay != sent.replay || r.Duplicate != (i > 0) {
+			t.Errorf("%d: %+v", i, r)
+		}
+		if n := s.number(t, "select sum(duplicates) from ledger_deltas"); n != sent.duplicates {
+			t.Errorf("%d: %d duplicates, not %d", i, n, sent.duplicates)
+		}
+	}
+}
+
 func TestFoldingLosesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStorm(t)
