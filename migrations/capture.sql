@@ -245,9 +245,9 @@ language plpgsql as $$
 declare
     ended geodlq_ended[];
 begin
-    select array_agg(geodlq_ended(n, false)) into ended
-    from became n join was o on o.id = n.id
-    where n.state in ('discarded', 'cancelled') and n.kind = 'process_event' and o.state <> n.state;
+    select array_agg(geodlq_ended(n, false)) into ended from became n
+    where n.state in ('discarded', 'cancelled') and n.kind = 'process_event'
+        and n.id not in (select id from was where state in ('discarded', 'cancelled'));
     if ended is not null then
         perform geodlq_capture_safely(ended);
     end if;

@@ -58,7 +58,7 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 		rescueAfter: duration(3 * time.Minute), redriveCap: 5, redriveBackoff: duration(30 * time.Second),
 		undoWindow:   duration(10 * time.Second),
 		dedupeWindow: duration(24 * time.Hour), keyRetention: duration(30 * 24 * time.Hour), readTimeout: duration(10 * time.Second),
-		bodyMax: 32 << 20, inFlightMax: 128 << 20, inlineMax: 64 << 10, spoolMax: 1 << 30, workers: 1000, logLevel: "info",
+		bodyMax: 32 << 20, inFlightMax: 128 << 20, inlineMax: 64 << 10, spoolMax: 1 << 30, logLevel: "info",
 		explicit: map[string]bool{}, values: map[string]flag.Value{},
 	}
 	b := binder{flags: flags, getenv: getenv, config: c}
@@ -83,7 +83,7 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 	b.value(&c.spoolMax, "GEODLQ_SPOOL_MAX", "bytes on disk of what is taken while the database is away; over it 503")
 	b.value(&c.inlineMax, "GEODLQ_INLINE_MAX", "largest body that is kept in the database; a larger one goes to the bucket")
 	b.text(&c.blobURL, "GEODLQ_BLOB_URL", "bucket of large bodies, such as s3://name?region=eu-central-1; empty: files under the data directory")
-	b.number(&c.workers, "GEODLQ_WORKERS", "jobs at once")
+	b.number(&c.workers, "GEODLQ_WORKERS", "jobs at once; 0: 1000, or 64 where features are posted to a URL")
 	b.text(&c.mapStyle, "GEODLQ_MAP_STYLE", "URL of a MapLibre style for the basemap; empty: the built-in one, which needs no network")
 	b.text(&c.logLevel, "GEODLQ_LOG_LEVEL", "debug, info, warn or error")
 	return b.err
@@ -95,8 +95,8 @@ func (c *config) check() error {
 		return fmt.Errorf("GEODLQ_MAX_ATTEMPTS must be at least 1")
 	case c.redriveCap < 1:
 		return fmt.Errorf("GEODLQ_REDRIVE_CAP must be at least 1")
-	case c.workers < 1 || c.workers > 10_000:
-		return fmt.Errorf("GEODLQ_WORKERS must be 1 to 10000")
+	case c.workers < 0 || c.workers > 10_000:
+		return fmt.Errorf("GEODLQ_WORKERS must be 0 to 10000")
 	case c.rescueAfter < duration(time.Second):
 		return fmt.Errorf("GEODLQ_RESCUE_AFTER must be at least 1s")
 	case c.retryBase <= 0 || c.retryMax < c.retryBase:

@@ -120,7 +120,7 @@ func (p *process) runJobs(ctx context.Context, db *database, s *store.Store, log
 	if err != nil {
 		return ignoreCanceled(ctx, err)
 	}
-	logger.Info("working jobs", "workers", p.config.workers)
+	logger.Info("working jobs", "workers", p.config.jobs().Workers)
 	<-ctx.Done()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
@@ -196,9 +196,24 @@ func (c config) spool(logger *slog.Logger) spool.Options {
 	}
 }
 
+// Jobs at once where none are configured. Jobs spend their time in batches that they
+// share, so many of them fill these; a sink that is posted to has to bear each.
+const (
+	tableWorkers   = 1000
+	webhookWorkers = 64
+)
+
 func (c config) jobs() jobs.Config {
+	workers := c.workers
+	switch {
+	case workers > 0:
+	case c.sinkURL != "":
+		workers = webhookWorkers
+	default:
+		workers = tableWorkers
+	}
 	return jobs.Config{
-		Workers: c.workers, MaxTries: c.maxAttempts,
+		Workers: workers, MaxTries: c.maxAttempts,
 		RetryBase: time.Duration(c.retryBase), RetryMax: time.Duration(c.retryMax),
 		RescueAfter: time.Duration(c.rescueAfter), KeyRetention: time.Duration(c.keyRetention),
 		BodyMax: int64(c.bodyMax), LargeMax: int64(c.inFlightMax) / 4, StopTimeout: jobGrace,

@@ -90,14 +90,19 @@ func (s *Store) pageSQL(ctx context.Context, tx pgx.Tx, f dlq.Filter, after *dlq
 		cond += " and (d.failed_at, d.id) < (@after_at, @after_id)"
 		maps.Copy(args, pgx.NamedArgs{"after_at": after.FailedAt, "after_id": after.ID})
 	}
-	const newest = " order by d.failed_at desc, d.id desc limit @limit"
+	const order = " order by d.failed_at desc, d.id desc"
+	const newest = order + " limit @limit"
 	if !probed {
 		return "select " + letterColumns + " from dead_letters d where " + cond + newest, args, nil
 	}
 	args["facets"] = facets
-	return `select ` + letterColumns + ` from dead_letters d where d.id = any(array(
-		select d.id from unnest(@facets::bigint[]) x (facet) cross join lateral (
-			select d.failed_at, d.id from dead_letters d where d.facet = x.facet and ` + cond + newest + `) d` + newest + `))` + newest, args, nil
+	// The newest letters are of those facets alone whose own newest are the newest.
+	of := func(facets, limit string) string {
+		return `(select x.facet, d.failed_at, d.id from ` + facets + ` x cross join lateral (
+			select d.failed_at, d.id from dead_letters d where d.facet = x.facet and ` + cond + order + ` limit ` + limit + `) d` + newest + `)`
+	}
+	candidates := of(of("(select unnest(@facets::bigint[]) as facet)", "1"), "@limit")
+	return "select " + letterColumns + " from dead_letters d where d.id = any(array(select id from " + candidates + " c))" + newest, args, nil
 }
 
 // CountLetters counts the letters of a filter. ErrTooSlow where rows have to be read,
