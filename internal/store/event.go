@@ -17,7 +17,7 @@ const LargeBody = 256 << 10
 // Event is the event as its worker needs it, with its bytes unless they are large or
 // in the bucket, where EventBody has them; ErrNotFound.
 func (s *Store) Event(ctx context.Context, id int64) (*dlq.Event, error) {
-	rows, _ := s.pool.Query(ctx, `select id, work_key, source, task, subject, version, parent_id, ordinal, size,
+	rows, _ := s.db(ctx).Query(ctx, `select id, work_key, source, task, subject, version, parent_id, ordinal, size,
 			case when size < $2 then geodlq_body(e) end as body, sha256, media_type, headers, claimed_crs, inherited_crs, state, job_id, received_at
 		from events e where id = $1`, id, LargeBody)
 	event, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[dlq.Event])
@@ -33,7 +33,7 @@ func (s *Store) Event(ctx context.Context, id int64) (*dlq.Event, error) {
 // EventBody is the bytes of an event: ErrNotFound where they are not kept,
 // payload.ErrMissing or payload.ErrUnavailable.
 func (s *Store) EventBody(ctx context.Context, id int64) ([]byte, error) {
-	rows, _ := s.pool.Query(ctx, "select "+bytesOf+" from "+eventWithParent+" where e.id = $1", id)
+	rows, _ := s.db(ctx).Query(ctx, "select "+bytesOf+" from "+eventWithParent+" where e.id = $1", id)
 	at, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[stored])
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = dlq.ErrNotFound
