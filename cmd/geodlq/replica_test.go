@@ -120,18 +120,27 @@ func (r *standby) urlFor(database string) string {
 	return u.String()
 }
 
-// signal signals all of its processes.
+// signal signals all processes of the server, which lead groups of their own, and then
+// itself.
 func (r *standby) signal(signal syscall.Signal) {
-	r.t.Helper()
-	if err := syscall.Kill(-r.server.Process.Pid, signal); err != nil {
-		r.t.Fatal(err)
+	server := r.server.Process.Pid
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		text, _ := os.ReadFile(path)
+		var pid, parent int
+		var name, state string
+		if _, err := fmt.Sscan(string(text), &pid, &name, &state, &parent); err == nil && parent == server {
+			_ = syscall.Kill(pid, signal)
+		}
 	}
+	_ = syscall.Kill(server, signal)
 }
 
 // kill ends it as a crash of its machine would.
 func (r *standby) kill() {
 	if r.server != nil {
-		_ = syscall.Kill(-r.server.Process.Pid, syscall.SIGKILL)
+		_ = r.server.Process.Signal(syscall.SIGSTOP) // it starts no others
+		r.signal(syscall.SIGKILL)
 		_ = r.server.Wait()
 		r.server = nil
 	}
@@ -626,14 +635,15 @@ func TestAReplicaThatIsNotOursIsRefused(t *testing.T) {
 		{"another database", strings.Replace(pg.cluster.URL(), "/geodlq?", "/postgres?", 1), "shows another database than the primary"},
 		{"nothing", nowhere, "can't be reached"},
 	} {
-		s := startCommand(t, "serve", pg.cluster.URL(), map[string]string{"DATABASE_READ_URL": c.url})
-		s.eventually(c.what+" to be refused", func() bool { return s.replica()["reason"] == c.reason })
-		s.total(nil)
-		time.Sleep(2 * lookedAt)
-		if n := strings.Count(s.log.String(), c.reason); n != 1 {
-			t.Errorf("%s: refused %d times in the log\n%s", c.what, n, s.log.tail(2000))
-		}
-		s.stop()
+		t.Run(c.what, func(t *testing.T) {
+			s := startCommand(t, "serve", pg.cluster.URL(), map[string]string{"DATABASE_READ_URL": c.url})
+			s.eventually("it to be refused", func() bool { return s.replica()["reason"] == c.reason })
+			s.total(nil)
+			time.Sleep(2 * lookedAt)
+			if n := strings.Count(s.log.String(), c.reason); n != 1 {
+				t.Errorf("it was refused %d times in the log\n%s", n, s.log.tail(2000))
+			}
+		})
 	}
 }
 

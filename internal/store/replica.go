@@ -49,12 +49,7 @@ func (s *Store) UseReplica(ctx context.Context, c ReplicaConfig) error {
 	if err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
-	watched, err := connectReplica(ctx, c.URL, 1)
-	if err != nil {
-		pool.Close()
-		return fmt.Errorf("replica: %w", err)
-	}
-	r := &replica{config: c, pool: pool, watched: watched}
+	r := &replica{config: c, pool: pool}
 	r.reach, r.lose = context.WithCancel(context.Background())
 	r.state.Why, r.state.LagMax = "was not looked at yet", c.LagMax
 	s.replica = r
@@ -84,9 +79,8 @@ func connectReplica(ctx context.Context, url string, maxConns int32) (*pgxpool.P
 // replica is a streaming replica, as it was last seen. Where there is none it is nil,
 // which serves nobody.
 type replica struct {
-	config  ReplicaConfig
-	pool    *pgxpool.Pool
-	watched *pgxpool.Pool // of one connection: a look does not wait behind reads
+	config ReplicaConfig
+	pool   *pgxpool.Pool
 
 	mu       sync.Mutex
 	state    ReplicaState

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -14,7 +15,6 @@ import (
 // closes its connections.
 func (s *Store) WatchReplica(ctx context.Context) {
 	defer s.replica.pool.Close()
-	defer s.replica.watched.Close()
 	for tick := time.NewTicker(lookEvery); ; {
 		s.lookAtReplica(ctx)
 		select {
@@ -40,7 +40,7 @@ func (s *Store) lookAtReplica(ctx context.Context) {
 	}
 	of := r.origin
 	r.mu.Unlock()
-	seen, err := askReplica(ctx, r.watched, of)
+	seen, err := askReplica(ctx, r.pool.Config().ConnConfig, of)
 	if ctx.Err() != nil {
 		return
 	}
@@ -76,16 +76,23 @@ type standing struct {
 	schema     int        // of our tables, where it is a replica of our database
 }
 
-func askReplica(ctx context.Context, pool *pgxpool.Pool, origin *cluster) (s standing, err error) {
+// askReplica connects anew each time: a server that only answers those who are
+// connected already is no good, and a look does not wait behind reads.
+func askReplica(ctx context.Context, to *pgx.ConnConfig, origin *cluster) (s standing, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	err = pool.QueryRow(ctx, "select "+clusterSQL+`, pg_is_in_recovery(),
+	conn, err := pgx.ConnectConfig(ctx, to)
+	if err != nil {
+		return s, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	err = conn.QueryRow(ctx, "select "+clusterSQL+`, pg_is_in_recovery(),
 		(pg_last_wal_replay_lsn() - '0/0')::bigint, pg_last_xact_replay_timestamp()`).
 		Scan(&s.System, &s.Database, &s.recovering, &s.replayed, &s.newest)
 	if err != nil || origin == nil || s.cluster != *origin {
 		return s, err
 	}
-	err = pool.QueryRow(ctx, "select version from public.geodlq_version").Scan(&s.schema)
+	err = conn.QueryRow(ctx, "select version from public.geodlq_version").Scan(&s.schema)
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.Code == "42P01" { // undefined_table
 		return s, nil
