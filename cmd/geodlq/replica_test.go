@@ -282,6 +282,7 @@ func (p *pair) testReads(t *testing.T) {
 		lag, _ := s.replica()["lag_seconds"].(float64)
 		return lag > 1
 	})
+	readContract(t).want(s, 200, "getReady", call{})
 	page := string(s.get("/").body)
 	for _, want := range []string{`>2 <small>pending`, "1\u00a0open letter", "Read from a replica, ", "\u00a0s behind"} {
 		if !strings.Contains(page, want) {
