@@ -98,15 +98,24 @@ func isNewest(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	if !versioned || !installed {
 		return false, nil
 	}
-	paths, err := migrate.FindMigrations(files)
+	newest, err := Newest()
 	if err != nil {
-		return false, fmt.Errorf("schema version: %w", err)
+		return false, err
 	}
 	var version int
 	if err := pool.QueryRow(ctx, "select version from public.geodlq_version").Scan(&version); err != nil {
 		return false, fmt.Errorf("schema version: %w", err)
 	}
-	return version >= len(paths), nil
+	return version >= newest, nil
+}
+
+// Newest is the version that Up brings a database to; geodlq_version holds it.
+func Newest() (int, error) {
+	paths, err := migrate.FindMigrations(files)
+	if err != nil {
+		return 0, fmt.Errorf("schema version: %w", err)
+	}
+	return len(paths), nil
 }
 
 func upOurs(ctx context.Context, conn *pgx.Conn) error {

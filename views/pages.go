@@ -17,6 +17,7 @@ import (
 // TriagePage is the page at /: the queue, and its letters under a filter.
 type TriagePage struct {
 	Outage    *Outage     // nil: all is well
+	Reads     *Reads      // nil: there is no replica
 	Depth     *dlq.Depth  // nil hides the strip
 	Charts    *dlq.Charts // nil hides the charts
 	Filter    dlq.Filter

@@ -88,7 +88,7 @@ func (s *Server) problemOf(err error) problem {
 		}
 		return p
 	}
-	if store.Unavailable(err) || errors.Is(err, context.DeadlineExceeded) {
+	if isAway(err) {
 		s.door.Away(err)
 		p := newProblem(http.StatusServiceUnavailable, "The database "+store.WhyUnavailable(err)+". Events and reports are still taken; this may not have been done, and can be asked again when it is back.")
 		p.retryAfter = 5

@@ -15,13 +15,21 @@ import (
 var openAPI []byte
 
 type healthAnswer struct {
-	Status  string `json:"status"`
-	Version string `json:"version"`
+	Status  string         `json:"status"`
+	Version string         `json:"version"`
+	Replica *replicaAnswer `json:"replica,omitempty"` // of readyz, where there is one
+}
+
+type replicaAnswer struct {
+	InUse      bool       `json:"in_use"`
+	LagSeconds *float64   `json:"lag_seconds"` // null: not known
+	AsOf       *time.Time `json:"as_of"`
+	Reason     string     `json:"reason"`
 }
 
 // getHealth tells that the process is alive.
 func (s *Server) getHealth(c echo.Context) error {
-	return answerJSON(c, http.StatusOK, mediaJSON, healthAnswer{"ok", s.config.Version})
+	return answerJSON(c, http.StatusOK, mediaJSON, healthAnswer{Status: "ok", Version: s.config.Version})
 }
 
 // readyTimeout bounds the question to the database.
@@ -38,7 +46,31 @@ func (s *Server) getReady(c echo.Context) error {
 	if s.door.State().Away {
 		status = "spooling"
 	}
-	return answerJSON(c, http.StatusOK, mediaJSON, healthAnswer{status, s.config.Version})
+	return answerJSON(c, http.StatusOK, mediaJSON, healthAnswer{status, s.config.Version, s.replicaAnswer()})
+}
+
+// replicaAnswer is how the replica stands, for whoever watches; nil: there is none.
+func (s *Server) replicaAnswer() *replicaAnswer {
+	state, any := s.store.Replica()
+	if !any {
+		return nil
+	}
+	out := &replicaAnswer{InUse: state.InUse, Reason: state.Why}
+	if state.Sound && !state.AsOf.IsZero() {
+		lag := state.Lag.Seconds()
+		out.LagSeconds, out.AsOf = &lag, utc(&state.AsOf)
+	}
+	return out
+}
+
+// reads is what the page says of where it was read; nil: there is but one place, or
+// the outage says it.
+func (s *Server) reads() *views.Reads {
+	state, any := s.store.Replica()
+	if !any || s.door.IsAway() {
+		return nil
+	}
+	return &views.Reads{Why: state.Why, Sound: state.Sound, Lag: state.Lag}
 }
 
 // outage is what pages say of the door; nil while all is well.
@@ -47,9 +79,13 @@ func (s *Server) outage() *views.Outage {
 	if !state.Away && state.Held == 0 {
 		return nil
 	}
-	return &views.Outage{
+	out := &views.Outage{
 		Since: state.Since, Reason: state.Reason, Waiting: state.Held, Used: state.Used, Limit: state.Limit, Full: state.Full, Now: time.Now(),
 	}
+	if replica, _ := s.store.Replica(); state.Away && replica.Sound {
+		out.AsOf = replica.AsOf
+	}
+	return out
 }
 
 func (s *Server) getOpenAPI(c echo.Context) error {

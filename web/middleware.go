@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"geodlq/internal/door"
+	"geodlq/internal/store"
 )
 
 // contentSecurityPolicy allows what our own origin serves and nothing inline.
@@ -48,16 +50,31 @@ func crossOrigin() echo.MiddlewareFunc {
 }
 
 // impatient gives a database that was found away little time over what is only read:
-// one that hangs must not keep its readers waiting.
+// one that hangs must not keep its readers waiting. Where there is a sound replica, it
+// answers instead, also what finds the database away.
 func (s *Server) impatient(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if r := c.Request(); r.Method == http.MethodGet && s.door.IsAway() {
-			ctx, cancel := context.WithTimeout(r.Context(), door.AwayTimeout)
-			defer cancel()
-			c.SetRequest(r.WithContext(ctx))
+		r := c.Request()
+		if r.Method != http.MethodGet {
+			return next(c)
 		}
+		if !s.door.IsAway() {
+			err := next(c)
+			if replica, _ := s.store.Replica(); !replica.Sound || c.Response().Committed || !isAway(err) {
+				return err
+			}
+			s.door.Away(err)
+		}
+		ctx, cancel := context.WithTimeout(store.WithoutPrimary(r.Context()), door.AwayTimeout)
+		defer cancel()
+		c.SetRequest(r.WithContext(ctx))
 		return next(c)
 	}
+}
+
+// isAway reports whether err says that the database is away.
+func isAway(err error) bool {
+	return store.Unavailable(err) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // forgetDepth lets a page after any unsafe request show what that did.

@@ -49,7 +49,7 @@ func (s *Server) pageTriage(c echo.Context) error {
 	}
 	page := views.TriagePage{
 		Filter: q.filter, Now: time.Now(), Demo: s.demoView(), View: mapView(q.values.Get("map")),
-		BaseURL: baseURL(c.Request()), MapStyle: s.config.MapStyle, Outage: s.outage(),
+		BaseURL: baseURL(c.Request()), MapStyle: s.config.MapStyle,
 	}
 	if err := s.readTriage(c.Request().Context(), q, &page); err != nil {
 		return err
@@ -58,6 +58,7 @@ func (s *Server) pageTriage(c echo.Context) error {
 		page.First = views.Home(q.filter)
 	}
 	page.Self = selfLink(q)
+	page.Outage, page.Reads = s.outage(), s.reads() // as it was found
 	return servePage(c, http.StatusOK, views.Triage(page))
 }
 

@@ -68,7 +68,7 @@ func (s *Server) install() {
 	e := s.echo
 	e.HTTPErrorHandler = s.writeError
 	e.Pre(headAsGet)
-	e.Use(s.countRefusal, s.recover, s.securityHeaders, crossOrigin(), s.forgetDepth, s.impatient)
+	e.Use(s.countRefusal, s.recover, s.securityHeaders, crossOrigin(), s.forgetDepth, s.readOwnWrites, s.impatient)
 
 	e.POST("/v1/events", s.postEvents)
 	e.GET("/v1/events/:key", s.getEvent)

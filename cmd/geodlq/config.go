@@ -11,6 +11,8 @@ import (
 // config is all of geodlq's configuration: environment first, flags over it.
 type config struct {
 	databaseURL    string
+	readURL        string
+	readLagMax     duration
 	data           string
 	addr           string
 	sinkURL        string
@@ -39,11 +41,12 @@ type config struct {
 	values   map[string]flag.Value // all of them, by name
 }
 
-// environment is the configuration as variables, for a process of our own.
+// environment is the configuration as variables, for a process of our own that serves
+// no pages.
 func (c config) environment(databaseURL string) []string {
 	all := []string{"DATABASE_URL=" + databaseURL}
 	for name, value := range c.values {
-		if name != "DATABASE_URL" {
+		if name != "DATABASE_URL" && name != "DATABASE_READ_URL" {
 			all = append(all, name+"="+value.String())
 		}
 	}
@@ -57,12 +60,14 @@ func (c *config) bind(flags *flag.FlagSet, getenv func(string) string) error {
 		maxAttempts: 6, retryBase: duration(time.Second), retryMax: duration(300 * time.Second),
 		rescueAfter: duration(3 * time.Minute), redriveCap: 5, redriveBackoff: duration(30 * time.Second),
 		undoWindow:   duration(10 * time.Second),
-		dedupeWindow: duration(24 * time.Hour), keyRetention: duration(30 * 24 * time.Hour), readTimeout: duration(10 * time.Second),
+		dedupeWindow: duration(24 * time.Hour), keyRetention: duration(30 * 24 * time.Hour), readTimeout: duration(10 * time.Second), readLagMax: duration(5 * time.Second),
 		bodyMax: 32 << 20, inFlightMax: 128 << 20, inlineMax: 64 << 10, spoolMax: 1 << 30, logLevel: "info",
 		explicit: map[string]bool{}, values: map[string]flag.Value{},
 	}
 	b := binder{flags: flags, getenv: getenv, config: c}
 	b.text(&c.databaseURL, "DATABASE_URL", "PostgreSQL to use; empty: a private PostGIS cluster under the data directory")
+	b.text(&c.readURL, "DATABASE_READ_URL", "streaming replica to read tiles, charts, lists and exports on; empty: none")
+	b.value(&c.readLagMax, "GEODLQ_READ_LAG_MAX", "how far the replica may be behind; further, the primary is read")
 	b.text(&c.data, "GEODLQ_DATA", "directory for the private cluster, the spool and large bodies")
 	b.text(&c.addr, "GEODLQ_ADDR", "address to listen on")
 	b.text(&c.sinkURL, "GEODLQ_SINK_URL", "URL that features are posted to; empty: the features table")
@@ -103,6 +108,8 @@ func (c *config) check() error {
 		return fmt.Errorf("GEODLQ_RETRY_BASE must be positive, and GEODLQ_RETRY_MAX no less")
 	case c.readTimeout < duration(time.Millisecond):
 		return fmt.Errorf("GEODLQ_READ_TIMEOUT must be at least 1ms")
+	case c.readLagMax < duration(time.Second):
+		return fmt.Errorf("GEODLQ_READ_LAG_MAX must be at least 1s")
 	case c.sinkTimeout <= 0:
 		return fmt.Errorf("GEODLQ_SINK_TIMEOUT must be positive")
 	case c.bodyMax < 1 || c.inFlightMax < c.bodyMax+c.bodyMax/4:

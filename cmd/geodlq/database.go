@@ -65,6 +65,21 @@ func connect(ctx context.Context, c config, logger *slog.Logger) (*database, err
 	return db, nil
 }
 
+// useReplica lets a store read on the replica that DATABASE_READ_URL names.
+func (c config) useReplica(ctx context.Context, s *store.Store, logger *slog.Logger) error {
+	newest, err := migrations.Newest()
+	if err != nil {
+		return err
+	}
+	err = s.UseReplica(ctx, store.ReplicaConfig{
+		URL: c.readURL, MaxConns: storeConns, LagMax: time.Duration(c.readLagMax), Schema: newest, Logger: logger,
+	})
+	if err != nil {
+		return fmt.Errorf("DATABASE_READ_URL: %w", err)
+	}
+	return nil
+}
+
 // ensureTimeout bounds the question whether the database is there.
 const ensureTimeout = 10 * time.Second
 

@@ -71,8 +71,17 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 	if away != nil && !store.Unavailable(away) {
 		return away
 	}
+	replicated := withWeb && p.config.readURL != ""
+	if replicated {
+		if err := p.config.useReplica(ctx, s, logger); err != nil {
+			return err
+		}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.runFolder(ctx, db, s, logger) })
+	if replicated {
+		group.Go(func() error { s.WatchReplica(ctx); return nil })
+	}
 	if !withWeb {
 		if away != nil {
 			logger.Error("the database is away; waiting for it", "error", away)

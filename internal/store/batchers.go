@@ -36,7 +36,7 @@ func newBatchers(s *Store) batchers {
 			Max: 1000, Runners: batchRunners, Timeout: 10 * time.Second, Split: refusesOne,
 			Weigh: weighArrivals, MaxWeight: maxBatchBytes,
 		}),
-		loading: batch.New(s.eventsOf, batch.Options[int64]{
+		loading: batch.New(s.loadAll, batch.Options[int64]{
 			Max: maxBatch, Runners: batchRunners, Timeout: 10 * time.Second, Linger: linger, Split: refusesOne,
 		}),
 		checking: batch.New(s.checkAll, batch.Options[[]byte]{

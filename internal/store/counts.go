@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"geodlq/internal/dlq"
 	"geodlq/internal/tally"
@@ -141,10 +142,10 @@ func hourParts(w tally.Window) []uint64 {
 func (s *Store) read(ctx context.Context, tx pgx.Tx, n need) (*counts, error) {
 	c := &counts{}
 	var changes []change
-	var fold int64
+	var fold string
 	var facets []*facet
 	batch := &pgx.Batch{}
-	batch.Queue("select fold from letter_folds").QueryRow(func(row pgx.Row) error { return row.Scan(&fold) })
+	batch.Queue("select " + versionSQL + " from letter_folds").QueryRow(func(row pgx.Row) error { return row.Scan(&fold) })
 	batch.Queue(newFacetsSQL, s.facets.known()).Query(func(rows pgx.Rows) (err error) {
 		facets, err = pgx.CollectRows(rows, scanFacet)
 		return err
@@ -171,7 +172,7 @@ func (s *Store) read(ctx context.Context, tx pgx.Tx, n need) (*counts, error) {
 	if c.pieces, err = s.pieces(ctx, tx, headers, n); err != nil {
 		return nil, err
 	}
-	c.version = fmt.Sprintf("%d.%d", fold, len(changes))
+	c.version = fmt.Sprintf("%s.%d", fold, len(changes))
 	c.facets = s.facets.add(facets)
 	return c, c.addLetters(ctx, tx, changes, n)
 }
@@ -278,13 +279,26 @@ func restSides(ctx context.Context, tx pgx.Tx, f dlq.Filter) ([]side, error) {
 	return sides, nil
 }
 
+// versionSQL begins a version. Those of a replica stand apart: commits may become visible
+// there in another order than on the primary, and as many of them be others.
+const versionSQL = "case when pg_is_in_recovery() then 'r' else '' end || fold"
+
 // Version is a mark of all letters: it differs from any earlier one if a letter was
-// written in between. It costs next to nothing, and is the same for every process.
-func (s *Store) Version(ctx context.Context) (string, error) { return version(ctx, s.pool) }
+// written in between. It costs next to nothing, and is the same for every process that
+// reads the same server; a primary and its replica never have the same.
+func (s *Store) Version(ctx context.Context) (v string, err error) {
+	err = s.either(ctx, func(db *pgxpool.Pool, reach context.Context) error {
+		ctx, cancel := within(ctx, reach)
+		defer cancel()
+		v, err = version(ctx, db)
+		return err
+	})
+	return v, err
+}
 
 func version(ctx context.Context, on queryer) (string, error) {
 	var version string
-	err := on.QueryRow(ctx, "select fold || '.' || (select count(*) from letter_deltas) from letter_folds").Scan(&version)
+	err := on.QueryRow(ctx, "select "+versionSQL+" || '.' || (select count(*) from letter_deltas) from letter_folds").Scan(&version)
 	if err != nil {
 		return "", fmt.Errorf("version: %w", err)
 	}

@@ -15,9 +15,24 @@ import (
 const LargeBody = 16 << 10
 
 // Event is the event as its worker needs it, with its bytes unless they are large or
-// in the bucket, where EventBody has them; ErrNotFound.
+// in the bucket, where EventBody has them; ErrNotFound. Those who ask at once share a
+// round trip.
 func (s *Store) Event(ctx context.Context, id int64) (*dlq.Event, error) {
 	event, err := s.loading.Do(ctx, id)
+	return foundEvent(id, event, err)
+}
+
+// eventAt is Event where a letter is read.
+func (s *Store) eventAt(ctx context.Context, id int64) (*dlq.Event, error) {
+	events, err := readEvents(ctx, s.db(ctx), []int64{id})
+	if err != nil {
+		return foundEvent(id, nil, err)
+	}
+	return foundEvent(id, events[0], nil)
+}
+
+// foundEvent says of which event something went wrong, or that there is none.
+func foundEvent(id int64, event *dlq.Event, err error) (*dlq.Event, error) {
 	if err == nil && event == nil {
 		err = dlq.ErrNotFound
 	}
@@ -27,9 +42,13 @@ func (s *Store) Event(ctx context.Context, id int64) (*dlq.Event, error) {
 	return event, nil
 }
 
-// eventsOf reads events; nil for one that is not there.
-func (s *Store) eventsOf(ctx context.Context, ids []int64) ([]*dlq.Event, error) {
-	rows, _ := s.pool.Query(ctx, `select id, work_key, source, task, subject, version, parent_id, ordinal, size,
+func (s *Store) loadAll(ctx context.Context, ids []int64) ([]*dlq.Event, error) {
+	return readEvents(ctx, s.pool, ids)
+}
+
+// readEvents reads events; nil for one that is not there.
+func readEvents(ctx context.Context, db queryer, ids []int64) ([]*dlq.Event, error) {
+	rows, _ := db.Query(ctx, `select id, work_key, source, task, subject, version, parent_id, ordinal, size,
 			case when size < $2 then case when body is not null then body else geodlq_body(e) end end as body,
 			sha256, media_type, headers, claimed_crs, inherited_crs, state, job_id, received_at
 		from events e where id = any($1)`, ids, LargeBody)
@@ -54,7 +73,7 @@ func (s *Store) eventsOf(ctx context.Context, ids []int64) ([]*dlq.Event, error)
 // EventBody is the bytes of an event: ErrNotFound where they are not kept,
 // payload.ErrMissing or payload.ErrUnavailable.
 func (s *Store) EventBody(ctx context.Context, id int64) ([]byte, error) {
-	rows, _ := s.pool.Query(ctx, "select "+bytesOf+" from "+eventWithParent+" where e.id = $1", id)
+	rows, _ := s.db(ctx).Query(ctx, "select "+bytesOf+" from "+eventWithParent+" where e.id = $1", id)
 	at, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[stored])
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = dlq.ErrNotFound

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"geodlq/internal/dlq"
 )
@@ -13,25 +14,48 @@ import (
 // a row at a time.
 type Letters struct {
 	rows   pgx.Rows
+	cancel context.CancelFunc
+	first  bool // the first row was read already: there is one
 	letter dlq.Letter
 	err    error
 }
 
-// Export begins to read the letters of a filter. The caller closes it.
-func (s *Store) Export(ctx context.Context, f dlq.Filter) (*Letters, error) {
-	cond, args := where(f)
-	rows, err := s.pool.Query(ctx, "select "+letterColumns+" from dead_letters d where "+cond+" order by d.failed_at desc, d.id desc", args)
+// Export begins to read the letters of a filter. The caller closes it. What fails on
+// the replica before the first letter is read on the primary; what fails later has
+// failed, since another server can't go on with the snapshot.
+func (s *Store) Export(ctx context.Context, f dlq.Filter) (letters *Letters, err error) {
+	err = s.either(ctx, func(db *pgxpool.Pool, reach context.Context) error {
+		letters, err = export(ctx, db, reach, f)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("export: %w", err)
 	}
-	return &Letters{rows: rows}, nil
+	return letters, nil
+}
+
+func export(ctx context.Context, db *pgxpool.Pool, reach context.Context, f dlq.Filter) (*Letters, error) {
+	cond, args := where(f)
+	ctx, cancel := within(ctx, reach)
+	rows, err := db.Query(ctx, "select "+letterColumns+" from dead_letters d where "+cond+" order by d.failed_at desc, d.id desc", args)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	l := &Letters{rows: rows, cancel: cancel}
+	if l.first = rows.Next(); !l.first && rows.Err() != nil {
+		l.Close()
+		return nil, rows.Err()
+	}
+	return l, nil
 }
 
 // Next reads the next letter, if there is one.
 func (l *Letters) Next() bool {
-	if l.err != nil || !l.rows.Next() {
+	if l.err != nil || !l.first && !l.rows.Next() {
 		return false
 	}
+	l.first = false
 	l.letter, l.err = pgx.RowToStructByName[dlq.Letter](l.rows)
 	return l.err == nil
 }
@@ -51,4 +75,7 @@ func (l *Letters) Err() error {
 }
 
 // Close lets go of the connection.
-func (l *Letters) Close() { l.rows.Close() }
+func (l *Letters) Close() {
+	l.cancel() // what is left is not waited for
+	l.rows.Close()
+}

@@ -171,7 +171,7 @@ const maxSources = 200
 func (s *Store) Ledger(ctx context.Context, q dlq.LedgerQuery, limit int) (*dlq.Ledger, error) {
 	l := &dlq.Ledger{}
 	args := pgx.NamedArgs{"since": q.Since, "until": q.Until, "sources": q.Sources, "limit": limit}
-	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, s.db(ctx), snapshotTx, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, ledgerSQL+` select * from row order by day desc, source collate "C" limit @limit`, args)
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[ledgerRow])
 		if err != nil {

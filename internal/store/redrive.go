@@ -437,7 +437,7 @@ func (s *Store) Undo(ctx context.Context, letterID int64, actor string) error {
 // nil where it can't: its job is promoted then, and may run.
 func (s *Store) UndoUntil(ctx context.Context, letterID int64) (*time.Time, error) {
 	var until time.Time
-	err := s.pool.QueryRow(ctx, `select j.scheduled_at from dead_letters d join events e on e.id = d.event_id join river_job j on j.id = e.job_id
+	err := s.db(ctx).QueryRow(ctx, `select j.scheduled_at from dead_letters d join events e on e.id = d.event_id join river_job j on j.id = e.job_id
 		where d.id = $1 and d.status = 'redriving' and j.state = 'scheduled' and j.scheduled_at > now()`, letterID).Scan(&until)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil

@@ -173,10 +173,11 @@ func zeros[T ~string](names []T) []dlq.Count {
 	return out
 }
 
-// Depth is the state of the whole queue.
+// Depth is the state of the whole queue. It is read on the primary, however fit a
+// replica is: it is kept for many readers, of whom one may just have written.
 func (s *Store) Depth(ctx context.Context) (*dlq.Depth, error) {
 	depth := &dlq.Depth{}
-	err := s.reading(ctx, func(tx pgx.Tx) error {
+	err := s.readingOn(ctx, s.db(ctx), func(tx pgx.Tx) error {
 		if err := s.countDepth(ctx, tx, depth); err != nil {
 			return err
 		}
@@ -230,7 +231,10 @@ func (s *Store) countDepth(ctx context.Context, tx pgx.Tx, depth *dlq.Depth) err
 // AnyLetter reports whether there ever was a letter.
 func (s *Store) AnyLetter(ctx context.Context) (bool, error) {
 	var any bool
-	if err := s.pool.QueryRow(ctx, "select exists (select from dead_letters)").Scan(&any); err != nil {
+	err := s.reading(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "select exists (select from dead_letters)").Scan(&any)
+	})
+	if err != nil {
 		return false, fmt.Errorf("any letter: %w", err)
 	}
 	return any, nil

@@ -22,13 +22,14 @@ import (
 
 // Store reads and writes geodlq's tables.
 type Store struct {
-	pool   *pgxpool.Pool
-	bucket *payload.Bucket
-	rules  Rules
-	owner  atomic.Pointer[string] // see bucketOwner
-	facets facetCache
-	blocks blockCache
-	folded atomic.Int64 // changes since the log was vacuumed
+	pool    *pgxpool.Pool // of the primary
+	replica *replica      // nil: there is none
+	bucket  *payload.Bucket
+	rules   Rules
+	owner   atomic.Pointer[string] // see bucketOwner
+	facets  facetCache
+	blocks  blockCache
+	folded  atomic.Int64 // changes since the log was vacuumed
 	batchers
 }
 
@@ -133,13 +134,23 @@ type queryer interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// reading runs fn in a snapshot that changes nothing, and gives up a statement of it
-// after Rules.ReadTimeout: ErrTooSlow.
+// reading runs fn in a snapshot that changes nothing, on the replica or the primary,
+// and gives up a statement of it after Rules.ReadTimeout: ErrTooSlow. fn may be run
+// twice: what it leaves is what it did last.
 func (s *Store) reading(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	return s.either(ctx, func(db *pgxpool.Pool, reach context.Context) error {
+		ctx, cancel := within(ctx, reach)
+		defer cancel()
+		return s.readingOn(ctx, db, fn)
+	})
+}
+
+// readingOn is reading on one server.
+func (s *Store) readingOn(ctx context.Context, db *pgxpool.Pool, fn func(tx pgx.Tx) error) error {
 	options := snapshotTx
 	options.BeginQuery = fmt.Sprintf("begin isolation level repeatable read read only; set local statement_timeout = %d",
 		s.rules.ReadTimeout.Milliseconds())
-	err := pgx.BeginTxFunc(ctx, s.pool, options, fn)
+	err := pgx.BeginTxFunc(ctx, db, options, fn)
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.Code == "57014" && ctx.Err() == nil { // query_canceled
 		return fmt.Errorf("%w: %w", dlq.ErrTooSlow, err)
