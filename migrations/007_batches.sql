@@ -31,7 +31,12 @@ end $$;
 create trigger geodlq_ledger_move after update on events
     referencing old table as was new table as became for each statement execute function geodlq_ledger_move();
 
+-- Shapes and flaws have indexes of their own on their geometry, points have anchors.
+drop index dead_letters_geom;
+
 ---- create above / drop below ----
+
+create index dead_letters_geom on dead_letters using gist (geom) where geom is not null;
 
 drop type geodlq_ended cascade;
 drop trigger geodlq_ledger_move on events;

@@ -283,6 +283,79 @@ exception when others then
     return null;
 end $$;
 
+-- Ends events well behind the fence, and with them the redrives of their letters, and
+-- writes the features of those that have one here. Returns the places of the events
+-- for which the fence held, and the blobs of bodies that are let go: a body goes unless
+-- a letter shows it.
+create or replace function geodlq_complete(ids bigint[], job_ids bigint[], tries integer[],
+    to_features boolean[], properties bytea[], wkbs bytea[], out places bigint[], out released text[])
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    with input as materialized (
+        select * from unnest(ids, job_ids, tries, to_features, properties, wkbs)
+            with ordinality as t (id, job_id, tries, to_features, properties, wkb, n)
+    ), done as (
+        update events e set state = 'processed', finished_at = now(), tries = least(i.tries, 32767),
+            (body, blob) = (select e.body, e.blob from dead_letters l where l.event_id = e.id limit 1)
+        from input i
+        where e.id = i.id and e.job_id = i.job_id and e.state in ('accepted', 'retrying')
+        returning i.n, e.id, e.job_id, e.work_key, e.source, e.subject, e.version, e.blob,
+            i.to_features, i.properties, i.wkb
+    ), feature as (
+        insert into features (work_key, source, subject, version, properties, geom, geom_hash)
+        select d.work_key, d.source, d.subject, d.version, convert_from(d.properties, 'UTF8')::json, g, geodlq_geom_hash(g)
+        from done d, ST_GeomFromWKB(d.wkb, 4326) as g
+        where d.to_features
+        on conflict (work_key) do update set
+            source = excluded.source, subject = excluded.subject, version = excluded.version,
+            properties = excluded.properties, geom = excluded.geom, geom_hash = excluded.geom_hash, written_at = now()
+    ), letter as (
+        update dead_letters l set status = 'replayed', resolved_at = now(), not_before = null, version = l.version + 1
+        from done d where l.event_id = d.id and l.status = 'redriving'
+        returning l.id, d.job_id
+    ), item as (
+        update redrive_letters r set state = 'replayed', ended_at = now() from letter where r.job_id = letter.job_id
+    ), history as (
+        insert into dead_letter_history (letter_id, actor, action, from_status, to_status, job_id)
+        select id, 'geodlq', 'replayed', 'redriving', 'replayed', job_id from letter
+    )
+    -- The statement's own snapshot still has the blob that was.
+    select array_agg(d.n), array_agg(case when d.blob is null then e.blob end) into places, released
+    from done d join events e on e.id = d.id;
+end $$;
+
+-- The same, all in one go, or, where one of them stands in the way, each by itself:
+-- code and message are then its error. An event that is not returned has another job.
+create or replace function geodlq_complete_all(ids bigint[], job_ids bigint[], tries integer[],
+    to_features boolean[], properties bytea[], wkbs bytea[])
+returns table (n bigint, released text, code text, message text)
+language plpgsql as $$
+declare
+    ended record;
+begin
+    begin
+        ended := geodlq_complete(ids, job_ids, tries, to_features, properties, wkbs);
+        return query select p, r, null::text, null::text from unnest(ended.places, ended.released) u (p, r);
+        return;
+    exception when others then
+        if cardinality(ids) = 1 then
+            return query select 1::bigint, null::text, sqlstate, sqlerrm;
+            return;
+        end if;
+    end;
+    for i in 1 .. cardinality(ids) loop
+        begin
+            ended := geodlq_complete(ids[i:i], job_ids[i:i], tries[i:i], to_features[i:i], properties[i:i], wkbs[i:i]);
+            return query select i::bigint, r, null::text, null::text from unnest(ended.released) r;
+        exception when others then
+            return query select i::bigint, null::text, sqlstate, sqlerrm;
+        end;
+    end loop;
+end $$;
+
 -- A geometry from srid in EPSG:4326, and back again; code and message where PROJ, or
 -- PostGIS, refuses it, so that others of its statement go on.
 create or replace function geodlq_project(wkb bytea, srid integer,

@@ -167,10 +167,14 @@ func ignoreCanceled(ctx context.Context, err error) error {
 }
 
 // limitMemory makes the garbage collector keep to what the bodies in flight may
-// take and as much again, unless GOMEMLIMIT says otherwise.
+// take, some more for what is made of them, and 64 MiB; far below that it is seldom
+// needed. GOMEMLIMIT and GOGC say otherwise.
 func limitMemory(inFlight int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(2*inFlight + 64<<20)
+		debug.SetMemoryLimit(inFlight + inFlight/2 + 64<<20)
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(300)
 	}
 }
 

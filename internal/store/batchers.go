@@ -68,3 +68,11 @@ func refusesOne(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Severity == "ERROR" && !Unavailable(err) && !strings.HasPrefix(pgErr.Code, "57")
 }
+
+// refusal is what the server said of one row of many, caught there; nil where code is.
+func refusal(code, message *string) error {
+	if code == nil {
+		return nil
+	}
+	return &pgconn.PgError{Severity: "ERROR", Code: *code, Message: *message}
+}

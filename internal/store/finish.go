@@ -16,40 +16,6 @@ type Feature struct {
 	WKB        []byte // EPSG:4326, x = longitude, or nil
 }
 
-// completeSQL ends events well behind the fence, and with them the redrives of their
-// letters. A body is let go unless a letter shows it; the blob that was is returned,
-// as the statement's own snapshot still has it. Events come in the order of their ids,
-// so that two batches never wait for each other in a circle.
-const completeSQL = `
-with input as materialized (
-	select * from unnest(@id::bigint[], @job_id::bigint[], @tries::int[], @to_features::boolean[], @properties::text[], @wkb::bytea[])
-		with ordinality as t (id, job_id, tries, to_features, properties, wkb, n)
-), done as (
-	update events e set state = 'processed', finished_at = now(), tries = least(i.tries, 32767),
-		(body, blob) = (select e.body, e.blob from dead_letters l where l.event_id = e.id limit 1)
-	from input i
-	where e.id = i.id and e.job_id = i.job_id and e.state in ('accepted', 'retrying')
-	returning i.n, e.id, e.job_id, e.work_key, e.source, e.subject, e.version, e.blob
-), feature as (
-	insert into features (work_key, source, subject, version, properties, geom, geom_hash)
-	select d.work_key, d.source, d.subject, d.version, i.properties::json, g, geodlq_geom_hash(g)
-	from done d join input i using (n), ST_GeomFromWKB(i.wkb, 4326) as g
-	where i.to_features
-	on conflict (work_key) do update set
-		source = excluded.source, subject = excluded.subject, version = excluded.version,
-		properties = excluded.properties, geom = excluded.geom, geom_hash = excluded.geom_hash, written_at = now()
-), letter as (
-	update dead_letters l set status = 'replayed', resolved_at = now(), not_before = null, version = l.version + 1
-	from done d where l.event_id = d.id and l.status = 'redriving'
-	returning l.id, d.job_id
-), item as (
-	update redrive_letters r set state = 'replayed', ended_at = now() from letter where r.job_id = letter.job_id
-), history as (
-	insert into dead_letter_history (letter_id, actor, action, from_status, to_status, job_id)
-	select id, 'geodlq', 'replayed', 'redriving', 'replayed', job_id from letter
-)
-select d.n, case when d.blob is null then e.blob end from done d join events e on e.id = d.id`
-
 // completion is an event that is to be marked processed, and its feature.
 type completion struct {
 	id, jobID int64
@@ -69,6 +35,7 @@ func (c *completion) size() int {
 type completed struct {
 	done     bool    // the fence held
 	released *string // the blob of a body that is let go
+	err      error   // what was wrong with this one
 }
 
 // Complete marks the event processed, in the transaction that writes its feature
@@ -76,6 +43,9 @@ type completed struct {
 // does not hold: nothing is written. Those who complete at once share a commit.
 func (s *Store) Complete(ctx context.Context, e *dlq.Event, tries int, f *Feature) error {
 	c, err := s.completing.Do(ctx, completion{e.ID, e.JobID, tries, f})
+	if err == nil {
+		err = c.err
+	}
 	if err != nil {
 		return fmt.Errorf("complete event %d: %w", e.ID, err)
 	}
@@ -89,18 +59,17 @@ func (s *Store) Complete(ctx context.Context, e *dlq.Event, tries int, f *Featur
 // completeAll is one statement, which is its own commit.
 func (s *Store) completeAll(ctx context.Context, all []completion) ([]completed, error) {
 	out := make([]completed, len(all))
-	rows, _ := s.pool.Query(ctx, completeSQL, pgx.NamedArgs{
-		"id":          column(all, func(c *completion) int64 { return c.id }),
-		"job_id":      column(all, func(c *completion) int64 { return c.jobID }),
-		"tries":       column(all, func(c *completion) int { return c.tries }),
-		"to_features": column(all, func(c *completion) bool { return c.feature != nil }),
-		"properties":  column(all, (*completion).properties),
-		"wkb":         column(all, (*completion).wkb),
-	})
+	rows, _ := s.pool.Query(ctx, "select n, released, code, message from geodlq_complete_all($1, $2, $3, $4, $5, $6)",
+		column(all, func(c *completion) int64 { return c.id }),
+		column(all, func(c *completion) int64 { return c.jobID }),
+		column(all, func(c *completion) int { return c.tries }),
+		column(all, func(c *completion) bool { return c.feature != nil }),
+		column(all, (*completion).properties),
+		column(all, (*completion).wkb))
 	var n int
-	var released *string
-	_, err := pgx.ForEachRow(rows, []any{&n, &released}, func() error {
-		out[n-1] = completed{done: true, released: released}
+	var released, code, message *string
+	_, err := pgx.ForEachRow(rows, []any{&n, &released, &code, &message}, func() error {
+		out[n-1] = completed{done: code == nil, released: released, err: refusal(code, message)}
 		return nil
 	})
 	if err != nil {
@@ -109,12 +78,11 @@ func (s *Store) completeAll(ctx context.Context, all []completion) ([]completed,
 	return out, nil
 }
 
-func (c *completion) properties() *string {
-	if c.feature == nil || c.feature.Properties == nil {
+func (c *completion) properties() []byte {
+	if c.feature == nil {
 		return nil
 	}
-	text := string(c.feature.Properties)
-	return &text
+	return c.feature.Properties
 }
 
 func (c *completion) wkb() []byte {

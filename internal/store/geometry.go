@@ -103,10 +103,7 @@ func (s *Store) projectAll(ctx context.Context, all []projection) ([]projected, 
 	var there, back []byte
 	var code, message *string
 	_, err := pgx.ForEachRow(rows, []any{&n, &there, &back, &code, &message}, func() error {
-		out[n-1] = projected{there: there, back: back}
-		if code != nil {
-			out[n-1].err = &pgconn.PgError{Severity: "ERROR", Code: *code, Message: *message}
-		}
+		out[n-1] = projected{there: there, back: back, err: refusal(code, message)}
 		return nil
 	})
 	if err != nil {
