@@ -245,6 +245,31 @@ func TestACancelledOrderLeavesWhatDidNotGoPending(t *testing.T) {
 	}
 }
 
+func TestAnOrderDoesNotWaitForAFullQueue(t *testing.T) {
+	t.Parallel()
+	sink := newTestSink(t)
+	s := startServer(t, map[string]string{"GEODLQ_SINK_URL": sink.URL, "GEODLQ_WORKERS": "2", "GEODLQ_SINK_TIMEOUT": "60s"})
+	s.outage(sink, 10)
+	slow := make(chan struct{})
+	sink.answers(func(http.ResponseWriter, *http.Request) {
+		select {
+		case <-slow:
+		case <-time.After(200 * time.Millisecond):
+		}
+	})
+	const queued = 400 // 40 s of work
+	s.post("queue", `{"type":"FeatureCollection","features":[`+strings.TrimSuffix(strings.Repeat(berlin+",", queued), ",")+`]}`)
+	s.eventually("the queue to be full", func() bool {
+		return s.count("select count(*) from events where work_key like 'queue#%'") == queued
+	})
+	o := s.order(map[string]any{"action": "quarantine", "filter": map[string]any{"class": "upstream_error"}}, 202)
+	s.eventually("the order to be done", func() bool { return s.orderState(o["id"])["state"] == "done" })
+	if left := s.count("select count(*) from events where work_key like 'queue#%' and state = 'accepted'"); left < queued/2 {
+		t.Errorf("it waited until %d were left of %d", left, queued)
+	}
+	close(slow)
+}
+
 // spread makes letters of all kinds all over the world by SQL: poles, antimeridian,
 // tile borders, guesses and unlocated ones too.
 func (s *server) spread(n int) {

@@ -4,8 +4,12 @@ package dlq
 // capture trigger watches it.
 const JobKind = "process_event"
 
+// JobPriority is that of the jobs that process events; River takes 1 before 2. What an
+// operator ordered, and upkeep, are not to wait for a full queue.
+const JobPriority = 2
+
 // EventArgs are the arguments of a job that processes an event. They are small
-// because River keeps them in an index.
+// since every change of a job writes them anew.
 type EventArgs struct {
 	EventID int64 `json:"event_id"`
 }

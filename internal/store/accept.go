@@ -332,8 +332,8 @@ with input as (
 	on conflict (work_key) do nothing
 	returning id, work_key, job_id
 ), job as (
-	insert into river_job (id, args, kind, max_attempts, state, scheduled_at)
-	select job_id, jsonb_build_object('event_id', id), @kind::text, @max_attempts::smallint, 'available', now()
+	insert into river_job (id, args, kind, priority, max_attempts, state, scheduled_at)
+	select job_id, jsonb_build_object('event_id', id), @kind::text, @priority::smallint, @max_attempts::smallint, 'available', now()
 	from event
 )
 select id, work_key, job_id from event`
@@ -364,8 +364,8 @@ func (s *Store) insertEvents(ctx context.Context, db queryer, rows []eventRow, i
 		"claimed_crs":   column(rows, func(r *eventRow) string { return r.ClaimedCRS }),
 		"received_at":   column(rows, func(r *eventRow) *time.Time { return r.ReceivedAt }),
 		"inherited_crs": inheritedCRS,
-		"kind":          dlq.JobKind,
-		"max_attempts":  s.rules.MaxJobAttempts,
+		"kind":          dlq.JobKind, "priority": dlq.JobPriority,
+		"max_attempts": s.rules.MaxJobAttempts,
 	})
 	inserted, err := pgx.CollectRows(result, pgx.RowToStructByName[insertedEvent])
 	if err != nil {

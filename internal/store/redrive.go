@@ -282,7 +282,7 @@ func (s *Store) FeedRedrive(ctx context.Context, id int64, limit int) (int, erro
 			query = bulkRedriveSQL
 		}
 		return tx.QueryRow(ctx, query, pgx.NamedArgs{
-			"id": id, "limit": limit, "kind": dlq.JobKind, "max_attempts": s.rules.MaxJobAttempts,
+			"id": id, "limit": limit, "kind": dlq.JobKind, "priority": dlq.JobPriority, "max_attempts": s.rules.MaxJobAttempts,
 			"cap": s.rules.RedriveCap, "backoff": s.rules.RedriveBackoff.Seconds(),
 			"actor": order.Actor, "reason": order.Reason, "action": order.Action,
 			"from": order.Action.From(), "to": order.Action.To(),
@@ -316,8 +316,8 @@ const bulkRedriveSQL = nextSQL + `, claimed as (
 ), event as (
 	update events e set state = 'retrying', job_id = c.job_id, finished_at = null from claimed c where e.id = c.event_id
 ), job as (
-	insert into river_job (id, args, kind, max_attempts, state, scheduled_at, metadata)
-	select job_id, jsonb_build_object('event_id', event_id), @kind::text, @max_attempts::smallint, 'available', now(),
+	insert into river_job (id, args, kind, priority, max_attempts, state, scheduled_at, metadata)
+	select job_id, jsonb_build_object('event_id', event_id), @kind::text, @priority::smallint, @max_attempts::smallint, 'available', now(),
 		jsonb_build_object('redrive', jsonb_build_object('letter_id', letter_id, 'cap', @cap::int, 'backoff_seconds', @backoff::float8))
 	from claimed
 ), history as (

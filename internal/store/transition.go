@@ -76,8 +76,8 @@ with claimed as (
 	update events e set state = 'retrying', job_id = c.job_id, finished_at = null
 	from claimed c where e.id = c.event_id
 ), job as (
-	insert into river_job (id, args, kind, max_attempts, state, scheduled_at, metadata)
-	select job_id, jsonb_build_object('event_id', event_id), @kind::text, @max_attempts::smallint,
+	insert into river_job (id, args, kind, priority, max_attempts, state, scheduled_at, metadata)
+	select job_id, jsonb_build_object('event_id', event_id), @kind::text, @priority::smallint, @max_attempts::smallint,
 		case when @delay::float8 > 0 then 'scheduled' else 'available' end::river_job_state, now() + make_interval(secs => @delay::float8),
 		jsonb_build_object('redrive', jsonb_build_object('letter_id', letter_id, 'cap', @cap::int, 'backoff_seconds', @backoff::float8))
 	from claimed
@@ -92,7 +92,7 @@ select letter_id, job_id from claimed`
 // jobs wait for Rules.UndoWindow, in which they can be taken back.
 func (s *Store) Redrive(ctx context.Context, ids []int64, actor, reason string) ([]Redriven, error) {
 	rows, _ := s.pool.Query(ctx, redriveSQL, pgx.NamedArgs{
-		"ids": ids, "kind": dlq.JobKind, "max_attempts": s.rules.MaxJobAttempts,
+		"ids": ids, "kind": dlq.JobKind, "priority": dlq.JobPriority, "max_attempts": s.rules.MaxJobAttempts,
 		"cap": s.rules.RedriveCap, "backoff": s.rules.RedriveBackoff.Seconds(),
 		"actor": actor, "reason": dlq.CleanText(reason, 500), "delay": s.rules.UndoWindow.Seconds(),
 	})
