@@ -51,7 +51,7 @@ check: generate
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
-# Figures of the README, in a few minutes.
+# Figures of the README, in some twenty minutes.
 bench: node_modules
 	@.ci/deps test
 	$(GO) test ./cmd/geodlq -run '^$$' -bench . -benchtime 1x -timeout 30m
