@@ -85,7 +85,7 @@ func askReplica(ctx context.Context, to *pgx.ConnConfig, origin *cluster) (s sta
 	if err != nil {
 		return s, err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer conn.Close(ctx) // a server that hangs does not say goodbye
 	err = conn.QueryRow(ctx, "select "+clusterSQL+`, pg_is_in_recovery(),
 		(pg_last_wal_replay_lsn() - '0/0')::bigint, pg_last_xact_replay_timestamp()`).
 		Scan(&s.System, &s.Database, &s.recovering, &s.replayed, &s.newest)
