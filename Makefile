@@ -17,7 +17,7 @@ demo:
 # are cores.
 test: node_modules
 	@.ci/deps test
-	$(GO) test -timeout 12m -parallel 4 -skip '^TestChaos' ./...
+	$(GO) test -timeout 20m -parallel 4 -skip '^TestChaos' ./...
 	@$(MAKE) --no-print-directory chaos
 
 # Kills workers, web processes and PostgreSQL under load, and counts what was lost or
