@@ -426,7 +426,7 @@ func (p *pair) testDies(t *testing.T) {
 	if reads.slow >= readers {
 		t.Errorf("%d reads waited until it went on, the longest for %v", reads.slow, reads.longest)
 	}
-	if n := strings.Count(s.log.String(), "are read on the primary"); n > 3 {
+	if n := strings.Count(s.log.String(), "are read on the primary"); n > 10 { // of thousands of reads
 		t.Errorf("it was logged %d times", n)
 	}
 }
