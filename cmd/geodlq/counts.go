@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"geodlq/internal/store"
 )
 
 // runCounts verifies the counts that the map and the charts read, or makes them anew.
@@ -14,16 +12,11 @@ func runCounts(ctx context.Context, p *process) (err error) {
 	if len(p.args) != 1 || (p.args[0] != "verify" && p.args[0] != "rebuild") {
 		return errors.New("counts wants a word: geodlq counts verify, or geodlq counts rebuild")
 	}
-	logger, err := p.logger()
+	s, closeStore, err := p.openStore(ctx)
 	if err != nil {
 		return err
 	}
-	db, err := openDatabase(ctx, p.config, logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.close()) }()
-	s := store.New(db.store, nil, p.config.rules())
+	defer func() { err = errors.Join(err, closeStore()) }()
 	if p.args[0] == "rebuild" {
 		letters, err := s.RebuildCounts(ctx)
 		if err != nil {

@@ -176,3 +176,17 @@ func (db *database) close() error {
 	}
 	return nil
 }
+
+// openStore opens the store of a subcommand that neither takes nor gives out bodies;
+// close lets go of its database.
+func (p *process) openStore(ctx context.Context) (s *store.Store, close func() error, err error) {
+	logger, err := p.logger()
+	if err != nil {
+		return nil, nil, err
+	}
+	db, err := openDatabase(ctx, p.config, logger)
+	if err != nil {
+		return nil, nil, err
+	}
+	return store.New(db.store, nil, p.config.rules()), db.close, nil
+}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"geodlq/internal/dlq"
-	"geodlq/internal/store"
 )
 
 // ledgerFlags are the flags of ledger: the API's query, and whether to check first.
@@ -48,16 +47,11 @@ func runLedger(ctx context.Context, p *process) (err error) {
 	if err != nil {
 		return err
 	}
-	logger, err := p.logger()
+	s, closeStore, err := p.openStore(ctx)
 	if err != nil {
 		return err
 	}
-	db, err := openDatabase(ctx, p.config, logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.close()) }()
-	s := store.New(db.store, nil, p.config.rules())
+	defer func() { err = errors.Join(err, closeStore()) }()
 	if p.ledger.check {
 		check, err := s.CheckLedger(ctx)
 		if err != nil {

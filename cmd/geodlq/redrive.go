@@ -53,16 +53,11 @@ func (p *process) runOrder(ctx context.Context, action dlq.Action) (err error) {
 	if err != nil {
 		return err
 	}
-	logger, err := p.logger()
+	s, closeStore, err := p.openStore(ctx)
 	if err != nil {
 		return err
 	}
-	db, err := openDatabase(ctx, p.config, logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.close()) }()
-	s := store.New(db.store, nil, p.config.rules())
+	defer func() { err = errors.Join(err, closeStore()) }()
 	desk := triage.New(s)
 	order, err := desk.Preview(ctx, triage.Order{
 		Action: action, Filter: filter, Everything: p.order.everything, Actor: "cli", Reason: p.order.reason,

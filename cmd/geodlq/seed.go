@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-
-	"geodlq/internal/store"
 )
 
 func runSeed(ctx context.Context, p *process) (err error) {
@@ -18,17 +16,13 @@ func runSeed(ctx context.Context, p *process) (err error) {
 	if err != nil || n < 1 || n > 100_000_000 {
 		return fmt.Errorf("seed: %q is not a number of letters", p.args[0])
 	}
-	logger, err := p.logger()
+	s, closeStore, err := p.openStore(ctx)
 	if err != nil {
 		return err
 	}
-	db, err := openDatabase(ctx, p.config, logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.close()) }()
+	defer func() { err = errors.Join(err, closeStore()) }()
 	began := time.Now()
-	if err := store.New(db.store, nil, p.config.rules()).Seed(ctx, n); err != nil {
+	if err := s.Seed(ctx, n); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(p.stdout, "%d letters in %.1f s\n", n, time.Since(began).Seconds())
