@@ -80,10 +80,12 @@ func TestABatchThatCanNotTellLeavesItemsToThemselves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				first := make(chan struct{})
+				sets := 0 // by the one runner
 				b := New(func(ctx context.Context, items []string) ([]string, error) {
 					if items[0] == "first" {
 						<-first
 					} else if len(items) > 1 {
+						sets++
 						if err := fail(ctx); err != nil {
 							return nil, err
 						}
@@ -105,6 +107,9 @@ func TestABatchThatCanNotTellLeavesItemsToThemselves(t *testing.T) {
 				}
 				close(first)
 				done.Wait()
+				if sets != 1 {
+					t.Errorf("it was taken apart: %d sets", sets)
+				}
 			})
 		})
 	}
