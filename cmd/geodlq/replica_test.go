@@ -299,6 +299,8 @@ func (p *pair) testReads(t *testing.T) {
 
 func (p *pair) testBehind(t *testing.T) {
 	r, s := p.start(t, map[string]string{"GEODLQ_READ_LAG_MAX": "2s"})
+	onPrimary := func() int { return strings.Count(s.log.String(), "are read on the primary") }
+	before := onPrimary() // until the database was there on the replica too
 	r.pause()
 	s.tileReport("first", 274)
 	if n := s.total(nil); n != 0 {
@@ -314,7 +316,7 @@ func (p *pair) testBehind(t *testing.T) {
 	for range 50 {
 		s.total(nil)
 	}
-	if n := strings.Count(s.log.String(), "are read on the primary"); n != 1 {
+	if n := onPrimary() - before; n != 1 {
 		t.Errorf("it was logged %d times", n)
 	}
 	r.resume()
@@ -422,8 +424,7 @@ func (p *pair) testDies(t *testing.T) {
 	r.signal(syscall.SIGCONT)
 	s.awaitReplica(true)
 	reads.end(t)
-	// Each reader meets it once; on a busy machine one may be cut off late.
-	if reads.slow >= readers {
+	if reads.slow > 0 {
 		t.Errorf("%d reads waited until it went on, the longest for %v", reads.slow, reads.longest)
 	}
 	if n := strings.Count(s.log.String(), "are read on the primary"); n > 10 { // of thousands of reads

@@ -44,12 +44,11 @@ type ReplicaState struct {
 // on, orders and what they freeze, the depth of the queue, the state of an event, the
 // ledger and its check, and whether the database takes writes. A replica that is away
 // is no error. It is called before the Store is used.
-func (s *Store) UseReplica(ctx context.Context, c ReplicaConfig) error {
-	pool, err := connectReplica(ctx, c.URL, c.MaxConns)
-	if err != nil {
+func (s *Store) UseReplica(ctx context.Context, c ReplicaConfig) (err error) {
+	r := &replica{config: c}
+	if r.pool, err = connectReplica(ctx, c.URL, c.MaxConns, &r.sockets); err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
-	r := &replica{config: c, pool: pool}
 	r.reach, r.lose = context.WithCancel(context.Background())
 	r.state.Why, r.state.LagMax = "was not looked at yet", c.LagMax
 	s.replica = r
@@ -64,9 +63,11 @@ const (
 	lookEvery      = time.Second
 )
 
-func connectReplica(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
+func connectReplica(ctx context.Context, url string, maxConns int32, of *sockets) (*pgxpool.Pool, error) {
 	return connect(ctx, url, func(c *pgxpool.Config) {
 		c.MaxConns = maxConns
+		of.dial, of.open = c.ConnConfig.DialFunc, map[*socket]struct{}{}
+		c.ConnConfig.DialFunc = of.keep
 		if c.ConnConfig.ConnectTimeout == 0 {
 			c.ConnConfig.ConnectTimeout = replicaConnect
 		}
@@ -79,8 +80,9 @@ func connectReplica(ctx context.Context, url string, maxConns int32) (*pgxpool.P
 // replica is a streaming replica, as it was last seen. Where there is none it is nil,
 // which serves nobody.
 type replica struct {
-	config ReplicaConfig
-	pool   *pgxpool.Pool
+	config  ReplicaConfig
+	pool    *pgxpool.Pool
+	sockets sockets
 
 	mu       sync.Mutex
 	state    ReplicaState
@@ -234,6 +236,7 @@ func (r *replica) settle(why string, err error) {
 	case !r.state.Sound:
 		r.lag = lagMeter{}
 		r.lose()
+		r.sockets.close()
 		r.pool.Reset()
 	case r.reach.Err() != nil:
 		r.reach, r.lose = context.WithCancel(context.Background())

@@ -40,7 +40,9 @@ func (s *Store) lookAtReplica(ctx context.Context) {
 	}
 	of := r.origin
 	r.mu.Unlock()
-	seen, err := askReplica(ctx, r.pool.Config().ConnConfig, of)
+	to := r.pool.Config().ConnConfig
+	to.DialFunc = r.sockets.dial // when the others are cut, a look is not
+	seen, err := askReplica(ctx, to, of)
 	if ctx.Err() != nil {
 		return
 	}
