@@ -337,8 +337,9 @@ func (s *server) benchLists(b *testing.B) {
 	b.ReportMetric(page.at(0.95).Seconds()*1000, "ms/page-p95")
 }
 
-// churnPause lies between two looks at the world after the churn: while the last of
-// it is folded and merged, a second or two, each look takes longer.
+// churnPause lies between two looks at the world, before the churn and after: while
+// the last of it is folded and merged, a second or two, each look takes longer; and
+// after a pause each takes longer than in a row.
 const churnPause = 150 * time.Millisecond
 
 // benchChurn changes 50,000 statuses, and asks for the world while nothing was
@@ -346,7 +347,7 @@ const churnPause = 150 * time.Millisecond
 func (s *server) benchChurn(b *testing.B) {
 	s.exec("alter table dead_letters set (autovacuum_enabled = false)")
 	defer s.exec("alter table dead_letters reset (autovacuum_enabled)")
-	calm := s.worlds(40)
+	calm := s.pacedWorlds(40)
 	done := make(chan error, 1)
 	began := time.Now()
 	go func() {
@@ -373,14 +374,19 @@ func (s *server) benchChurn(b *testing.B) {
 		}
 	}
 	changed := time.Since(began)
-	var after spread
-	for range 40 {
-		after = append(after, s.worlds(1)...)
-		time.Sleep(churnPause)
-	}
+	after := s.pacedWorlds(40)
 	b.Logf("world tile, never from memory: calm %s; while 50,000 statuses changed in %s: %s; after: %s, %.1f× of calm",
 		calm, ms(changed), during, after, after.at(0.5).Seconds()/calm.at(0.5).Seconds())
 	b.ReportMetric(after.at(0.5).Seconds()/calm.at(0.5).Seconds(), "×/churn")
+}
+
+func (s *server) pacedWorlds(n int) spread {
+	var out spread
+	for range n {
+		out = append(out, s.worlds(1)...)
+		time.Sleep(churnPause)
+	}
+	return out
 }
 
 // worlds asks for the world of all classes, in an order that was not asked for before,

@@ -78,16 +78,30 @@ func either(column, or []byte) []byte {
 type header struct {
 	id     int64
 	kind   int
-	summed bool
+	summed bool // beside it there is a summary that suffices
 }
 
 // headersSQL selects the blocks that may count in a window: summaries where they
-// suffice, and beside them what is summed only around the seconds that part an hour.
-const headersSQL = `select b.id, b.kind, b.summed from letter_blocks b
-	where case when b.kind = 0 and not (b.summed and @summary::smallint > 0)
+// suffice, and beside them what is summed only around the seconds that part an hour,
+// or a day. A run that an older version wrote may lack a summary.
+const headersSQL = `select b.id, b.kind, b.suffices from (
+		select b.*, b.run in (select run from letter_blocks where kind = nullif(@summary::smallint, 0)) as suffices from letter_blocks b) b
+	where case when b.kind = 0 and not b.suffices
 			then b.second_to >= @second_from and b.second_from < @second_to and b.cell_to >= @cell_from and b.cell_from < @cell_to
-		when b.kind = 0 then exists (select from unnest(@edges::bigint[]) e where b.second_to >= e and b.second_from < e + 3600)
+		when b.kind = 0 then exists (select from unnest(@edges::bigint[]) e where b.second_to >= e and b.second_from < e + @grain)
 		else b.kind = @summary and b.second_to >= @second_from and b.second_from < @second_to end`
+
+func (n *need) headersArgs() pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"summary": n.summary, "edges": n.edgeStarts(), "grain": int64(n.grain()),
+		"cell_from": int64(n.window.CellFrom), "cell_to": int64(n.window.CellTo),
+		"second_from": int64(n.window.SecondFrom), "second_to": int64(n.window.SecondTo),
+	}
+}
+
+func scanHeader(row pgx.CollectableRow) (h header, err error) {
+	return h, row.Scan(&h.id, &h.kind, &h.summed)
+}
 
 // bodiesSQL reads blocks, with the columns that are needed.
 const bodiesSQL = `select b.id, b.entries, b.cell_from, b.cell_to, b.second_from, b.second_to, b.facets, b.weights,
@@ -133,14 +147,14 @@ func (s *Store) pieces(ctx context.Context, tx pgx.Tx, headers []header, n need)
 	if err != nil {
 		return nil, err
 	}
-	inside, edges := n.hourWindows()
+	inside, edges := n.windows()
 	pieces := make([]piece, 0, len(headers)+1)
 	for _, h := range headers {
 		windows := []tally.Window{n.window}
 		switch {
-		case h.kind == kindHours:
+		case h.kind != kindFull:
 			windows = inside
-		case h.kind == kindFull && h.summed && n.summary == kindHours:
+		case h.summed:
 			windows = edges
 		}
 		pieces = append(pieces, piece{blocks[h.id], windows})
@@ -148,22 +162,26 @@ func (s *Store) pieces(ctx context.Context, tx pgx.Tx, headers []header, n need)
 	return pieces, nil
 }
 
-// hourWindows parts the window into whole hours, and the hours that edges part.
-func (n *need) hourWindows() (inside, edges []tally.Window) {
-	hours := hoursOf(n.edges)
-	slices.Sort(hours)
+// windows parts the window into what is whole hours, or days, of the summary, and
+// those that edges part.
+func (n *need) windows() (inside, edges []tally.Window) {
+	if len(n.edges) == 0 {
+		return []tally.Window{n.window}, nil
+	}
+	starts := n.edgeStarts()
+	slices.Sort(starts)
 	rest := n.window
-	for _, h := range slices.Compact(hours) {
+	for _, start := range slices.Compact(starts) {
 		before, edge := rest, rest
-		before.SecondTo = min(rest.SecondTo, uint64(h))
-		edge.SecondFrom, edge.SecondTo = max(rest.SecondFrom, uint64(h)), min(rest.SecondTo, uint64(h)+hour)
+		before.SecondTo = min(rest.SecondTo, uint64(start))
+		edge.SecondFrom, edge.SecondTo = max(rest.SecondFrom, uint64(start)), min(rest.SecondTo, uint64(start)+n.grain())
 		if before.SecondFrom < before.SecondTo {
 			inside = append(inside, before)
 		}
 		if edge.SecondFrom < edge.SecondTo {
 			edges = append(edges, edge)
 		}
-		rest.SecondFrom = max(rest.SecondFrom, uint64(h)+hour)
+		rest.SecondFrom = max(rest.SecondFrom, uint64(start)+n.grain())
 	}
 	if rest.SecondFrom < rest.SecondTo {
 		inside = append(inside, rest)
@@ -171,11 +189,14 @@ func (n *need) hourWindows() (inside, edges []tally.Window) {
 	return inside, edges
 }
 
-// hoursOf are the hours of some seconds.
-func hoursOf(seconds []uint64) []int64 {
-	out := make([]int64, len(seconds))
-	for i, s := range seconds {
-		out[i] = int64(s - s%hour)
+// grain is how many seconds the summary tells apart; 0: it does not tell seconds.
+func (n *need) grain() uint64 { return grains[n.summary] }
+
+// edgeStarts are where the hours, or days, begin that edges part.
+func (n *need) edgeStarts() []int64 {
+	out := make([]int64, len(n.edges))
+	for i, s := range n.edges {
+		out[i] = int64(s - s%n.grain())
 	}
 	return out
 }

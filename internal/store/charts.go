@@ -64,7 +64,7 @@ func outside(f dlq.Filter) dlq.Filter {
 func (s *Store) countCharts(ctx context.Context, tx pgx.Tx, f dlq.Filter, charts *dlq.Charts) error {
 	window := wholeSeconds(f)
 	c, err := s.read(ctx, tx, need{
-		seconds: true, window: tally.Everything, summary: kindHours, edges: hourParts(window), rest: f,
+		seconds: true, window: tally.Everything, summary: kindHours, edges: parting(window, hour), rest: f,
 	})
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (s *Store) countCharts(ctx context.Context, tx pgx.Tx, f dlq.Filter, charts
 	timely := c.selected(&f)
 	slots := c.classSlots()
 	facets := newFacetTally(c, hour)
-	hours := newSeries(hour, 86400)
+	hours := newSeries(hour, day)
 	out := outside(f)
 	all := c.selected(&out)
 	c.each(all, func(e entry) {
@@ -86,7 +86,9 @@ func (s *Store) countCharts(ctx context.Context, tx pgx.Tx, f dlq.Filter, charts
 	c.eachRest(all, facets.add)
 	charts.BucketSeconds, charts.Buckets, err = timeline(hours, nil, func() (*series, error) {
 		first, last, _ := hours.ends()
-		return s.countSeconds(ctx, tx, f, uint64(first), uint64(last)+hour)
+		timeless := f
+		timeless.Since, timeless.Until = nil, nil
+		return s.countSeconds(ctx, tx, timeless, uint64(first), uint64(last)+hour)
 	})
 	if err != nil {
 		return err
@@ -146,15 +148,15 @@ func (c *counts) classSlots() []int {
 	return slots
 }
 
-// countSeconds counts the letters of a filter, whatever its time, by the second.
+// countSeconds counts the letters of a filter by the second, between two seconds.
 func (s *Store) countSeconds(ctx context.Context, tx pgx.Tx, f dlq.Filter, from, to uint64) (*series, error) {
-	window := tally.Everything
-	window.SecondFrom, window.SecondTo = from, to
-	c, err := s.read(ctx, tx, need{seconds: true, window: window})
+	window := wholeSeconds(f)
+	window.SecondFrom, window.SecondTo = max(window.SecondFrom, from), min(window.SecondTo, to)
+	c, err := s.read(ctx, tx, need{seconds: true, window: window, rest: f})
 	if err != nil {
 		return nil, err
 	}
-	return c.seconds(&f, c.each), nil
+	return c.seconds(&f, c.each, c.eachRest), nil
 }
 
 // seconds counts by the second what each gives.

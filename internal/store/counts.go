@@ -64,8 +64,8 @@ type need struct {
 	cells, seconds, attempts bool // beside facets
 
 	window  tally.Window
-	summary int        // kindWorld or kindHours, where that suffices; else kindFull
-	edges   []uint64   // seconds that part an hour, where the summary is kindHours
+	summary int        // the kind that suffices, or kindFull
+	edges   []uint64   // seconds that part an hour, or a day, of the summary
 	rest    dlq.Filter // letters of parts of a second at its ends are read as rows
 }
 
@@ -73,6 +73,7 @@ type need struct {
 type counts struct {
 	facets  []*facet // by id, those of the log that are not folded yet behind
 	pieces  []piece
+	log     *tally.Block // what is not folded yet, one of the pieces, or nil
 	rest    *tally.Block // letters in the parts of a second at the window's ends, or nil
 	version string       // differs whenever a letter was written in between
 }
@@ -102,6 +103,39 @@ func (c *counts) eachRest(selected []bool, fn func(entry)) {
 	}
 }
 
+// perFacet is how many letters each facet has in a window, as far as it was read: of
+// whole hours where these are what was read.
+func (c *counts) perFacet(w tally.Window) []int64 {
+	sums := make([]int64, len(c.facets))
+	for i := range c.pieces {
+		c.pieces[i].block.Sum(w, sums)
+	}
+	return sums
+}
+
+// sum adds up what the selected facets have; nil selects all.
+func sum(perFacet []int64, selected []bool) (n int64) {
+	for id, letters := range perFacet {
+		if selected == nil || selected[id] {
+			n += letters
+		}
+	}
+	return n
+}
+
+// hashes are what letters of the selected facets carry.
+func (c *counts) hashes(selected []bool) []int64 {
+	var hashes []int64
+	for id, is := range selected {
+		if is {
+			hashes = append(hashes, c.facets[id].hash)
+		}
+	}
+	// One that is folded elsewhere, but not in this snapshot, is there twice.
+	slices.Sort(hashes)
+	return slices.Compact(hashes)
+}
+
 // selected marks the facets of a filter.
 func (c *counts) selected(f *dlq.Filter) []bool {
 	m := match(f, nil)
@@ -125,13 +159,28 @@ func wholeSeconds(f dlq.Filter) tally.Window {
 	return w
 }
 
+// wholeHours are those within a filter's time, and those that it touches.
+func wholeHours(f dlq.Filter) (inside, around tally.Window) {
+	inside, around = tally.Everything, tally.Everything
+	if f.Since != nil {
+		around.SecondFrom = clampSecond(f.Since.Truncate(time.Hour).Unix())
+		inside.SecondFrom = clampSecond(f.Since.Add(time.Hour - 1).Truncate(time.Hour).Unix())
+	}
+	if f.Until != nil {
+		around.SecondTo = clampSecond(f.Until.Add(time.Hour - 1).Truncate(time.Hour).Unix())
+		inside.SecondTo = clampSecond(f.Until.Truncate(time.Hour).Unix())
+	}
+	inside.SecondTo = max(inside.SecondTo, inside.SecondFrom)
+	return inside, around
+}
+
 func clampSecond(unix int64) uint64 { return uint64(max(0, min(unix, 1<<32))) }
 
-// hourParts are the ends of a window that part an hour.
-func hourParts(w tally.Window) []uint64 {
+// parting are the ends of a window that part an hour, or a day.
+func parting(w tally.Window, grain uint64) []uint64 {
 	var parts []uint64
 	for _, s := range []uint64{w.SecondFrom, w.SecondTo} {
-		if s%hour != 0 {
+		if s%grain != 0 {
 			parts = append(parts, s)
 		}
 	}
@@ -140,7 +189,16 @@ func hourParts(w tally.Window) []uint64 {
 
 // read reads counts in the snapshot of a transaction.
 func (s *Store) read(ctx context.Context, tx pgx.Tx, n need) (*counts, error) {
-	c := &counts{}
+	all, err := s.readEach(ctx, tx, n)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// readEach reads what is needed of the counts for several ends at once. The rest of
+// each is that of the first.
+func (s *Store) readEach(ctx context.Context, tx pgx.Tx, needs ...need) ([]*counts, error) {
 	var changes []change
 	var fold string
 	var facets []*facet
@@ -154,36 +212,41 @@ func (s *Store) read(ctx context.Context, tx pgx.Tx, n need) (*counts, error) {
 		changes, err = pgx.CollectRows(rows, scanChange)
 		return err
 	})
-	var headers []header
-	batch.Queue(headersSQL, pgx.NamedArgs{
-		"summary": n.summary, "edges": hoursOf(n.edges),
-		"cell_from": int64(n.window.CellFrom), "cell_to": int64(n.window.CellTo),
-		"second_from": int64(n.window.SecondFrom), "second_to": int64(n.window.SecondTo),
-	}).Query(func(rows pgx.Rows) (err error) {
-		headers, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (h header, err error) {
-			return h, row.Scan(&h.id, &h.kind, &h.summed)
+	headers := make([][]header, len(needs))
+	for i := range needs {
+		batch.Queue(headersSQL, needs[i].headersArgs()).Query(func(rows pgx.Rows) (err error) {
+			headers[i], err = pgx.CollectRows(rows, scanHeader)
+			return err
 		})
-		return err
-	})
+	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("counts: %w", err)
 	}
-	var err error
-	if c.pieces, err = s.pieces(ctx, tx, headers, n); err != nil {
+	rest, err := restSides(ctx, tx, needs[0].rest)
+	if err != nil {
 		return nil, err
 	}
-	c.version = fmt.Sprintf("%s.%d", fold, len(changes))
-	c.facets = s.facets.add(facets)
-	return c, c.addLetters(ctx, tx, changes, n)
+	common := counts{version: fmt.Sprintf("%s.%d", fold, len(changes)), facets: s.facets.add(facets)}
+	if err := common.addLetters(ctx, tx, changes, rest); err != nil {
+		return nil, err
+	}
+	out := make([]*counts, len(needs))
+	for i, n := range needs {
+		c := common
+		if c.pieces, err = s.pieces(ctx, tx, headers[i], n); err != nil {
+			return nil, err
+		}
+		if c.log != nil {
+			c.pieces = append(c.pieces, piece{c.log, []tally.Window{n.window}})
+		}
+		out[i] = &c
+	}
+	return out, nil
 }
 
 // addLetters adds what the log says, and the letters in parts of a second. Facets
 // that were not folded yet get numbers of their own.
-func (c *counts) addLetters(ctx context.Context, tx pgx.Tx, changes []change, n need) error {
-	rest, err := restSides(ctx, tx, n.rest)
-	if err != nil {
-		return err
-	}
+func (c *counts) addLetters(ctx context.Context, tx pgx.Tx, changes []change, rest []side) error {
 	var unknown []int64
 	seen := map[int64]bool{}
 	sides := make([]*side, 0, 2*len(changes)+len(rest))
@@ -205,18 +268,16 @@ func (c *counts) addLetters(ctx context.Context, tx pgx.Tx, changes []change, n 
 		}
 	}
 	if entries := appendKnown(nil, changes); len(entries) > 0 {
-		c.pieces = append(c.pieces, piece{tally.Pack(entries), []tally.Window{n.window}})
+		c.log = tally.Pack(entries)
 	}
-	if len(rest) > 0 {
-		entries := make([]tally.Entry, 0, len(rest))
-		for i := range rest {
-			if rest[i].ID != nil {
-				entries = append(entries, rest[i].entry(int32(*rest[i].ID), 1))
-			}
+	entries := make([]tally.Entry, 0, len(rest))
+	for i := range rest {
+		if rest[i].ID != nil {
+			entries = append(entries, rest[i].entry(int32(*rest[i].ID), 1))
 		}
-		if len(entries) > 0 {
-			c.rest = tally.Pack(entries)
-		}
+	}
+	if len(entries) > 0 {
+		c.rest = tally.Pack(entries)
 	}
 	return nil
 }
@@ -247,23 +308,29 @@ func (c *counts) nameUnknown(ctx context.Context, tx pgx.Tx, unknown []int64, si
 	return nil
 }
 
-// restSides reads the letters that failed in the parts of a second at the ends of a
-// filter's time, whatever their names.
-func restSides(ctx context.Context, tx pgx.Tx, f dlq.Filter) ([]side, error) {
+// parts are what a filter's time begins and ends with that is no whole grain of time.
+func parts(f dlq.Filter, grain time.Duration) [][2]time.Time {
 	var parts [][2]time.Time
-	w := wholeSeconds(f)
-	if f.Since != nil && f.Since.Nanosecond() != 0 {
-		end := f.Since.Truncate(time.Second).Add(time.Second)
+	if f.Since != nil && !f.Since.Truncate(grain).Equal(*f.Since) {
+		end := f.Since.Truncate(grain).Add(grain)
 		if f.Until != nil && f.Until.Before(end) {
 			end = *f.Until
 		}
 		parts = append(parts, [2]time.Time{*f.Since, end})
 	}
-	if f.Until != nil && f.Until.Nanosecond() != 0 && clampSecond(f.Until.Unix()) >= w.SecondFrom {
-		parts = append(parts, [2]time.Time{f.Until.Truncate(time.Second), *f.Until})
+	if f.Until != nil {
+		if start := f.Until.Truncate(grain); start.Before(*f.Until) && (f.Since == nil || !start.Before(*f.Since)) {
+			parts = append(parts, [2]time.Time{start, *f.Until})
+		}
 	}
+	return parts
+}
+
+// restSides reads the letters that failed in the parts of a second at the ends of a
+// filter's time, whatever their names.
+func restSides(ctx context.Context, tx pgx.Tx, f dlq.Filter) ([]side, error) {
 	var sides []side
-	for _, part := range parts {
+	for _, part := range parts(f, time.Second) {
 		rows, _ := tx.Query(ctx, `select d.facet, k.id, `+fmt.Sprintf(entryCell, "d.cell")+`, `+fmt.Sprintf(entrySecond, "d.failed_at")+`, d.attempts
 			from dead_letters d left join facets k on k.facet = d.facet
 			where d.failed_at >= $1 and d.failed_at < $2`, part[0], part[1])

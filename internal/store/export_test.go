@@ -8,6 +8,9 @@ import (
 	"geodlq/internal/dlq"
 )
 
+// CountByBlocks makes counts read blocks, however few letters a part of an hour has.
+func (s *Store) CountByBlocks() { s.maxRest = -1 }
+
 // The ways by rows, whatever the filter: what counts say must be the same.
 
 func (s *Store) RowTile(ctx context.Context, f dlq.Filter, t dlq.Tile) (tile []byte, err error) {

@@ -16,12 +16,20 @@ const (
 	kindFull  = 0
 	kindWorld = 1 // by cell of worldZoom and facet
 	kindHours = 2 // by hour and facet
+	kindDays  = 3 // by day, facet and attempts
+	lastKind  = kindDays
 )
+
+// grains are the seconds that summaries by time tell apart.
+var grains = [lastKind + 1]uint64{kindHours: hour, kindDays: day}
 
 // worldZoom is the zoom of the cells that make up the world tile.
 const worldZoom = subcellsPerTile
 
-const hour = 3600
+const (
+	hour = 3600
+	day  = 24 * hour
+)
 
 // summedFrom is how many entries a run has for which summaries are kept: those of a
 // small run would be as large as itself.
@@ -228,22 +236,25 @@ func mergeRuns(ctx context.Context, tx pgx.Tx) error {
 	type run struct {
 		Run     int64
 		Entries int
+		Summed  bool
 	}
-	rows, _ := tx.Query(ctx, "select run, sum(entries)::bigint as entries from letter_blocks where kind = $1 group by run order by run", kindFull)
+	rows, _ := tx.Query(ctx, `select run, sum(entries)::bigint as entries, run in (select run from letter_blocks where kind = $2) as summed
+		from letter_blocks where kind = $1 group by run order by run`, kindFull, lastKind)
 	runs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[run])
 	if err != nil {
 		return fmt.Errorf("runs: %w", err)
 	}
-	if len(runs) < 2 {
-		return nil
+	from, total, behind := len(runs), 0, 0
+	for n := len(runs) - 1; n >= 0; n-- {
+		r := runs[n]
+		old := r.Entries >= summedFrom && !r.Summed // written before there was the last kind
+		alike := behind > 0 && r.Entries < mergeFactor*behind
+		behind += r.Entries
+		if old || alike {
+			from, total = n, behind
+		}
 	}
-	from := len(runs) - 1
-	total := runs[from].Entries
-	for from > 0 && runs[from-1].Entries < mergeFactor*total {
-		from--
-		total += runs[from].Entries
-	}
-	if from == len(runs)-1 {
+	if from == len(runs) {
 		return nil
 	}
 	out, err := newRunWriter(ctx, tx, total)

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"geodlq/internal/dlq"
+	"geodlq/internal/tally"
 )
 
 // letterColumns are the columns of a dlq.Letter, of dead_letters d.
@@ -35,24 +36,12 @@ func (s *Store) Letter(ctx context.Context, id int64) (*dlq.Letter, error) {
 	return letter, nil
 }
 
-// maxProbed is of how many facets at most the newest letters are sought in each, and
-// those of the page among them: that takes as long however few letters a filter
-// selects, and however many others came last. One of more facets selects so many
-// letters that they are met soon.
-const maxProbed = 512
-
 // Letters is a page of at most limit letters of a filter, newest first, behind
 // the cursor (nil: the first). ErrTooSlow where too many have to be looked at.
 func (s *Store) Letters(ctx context.Context, f dlq.Filter, after *dlq.Cursor, limit int) (*dlq.Page, error) {
 	var letters []dlq.Letter
-	err := s.reading(ctx, func(tx pgx.Tx) error {
-		query, args, err := s.pageSQL(ctx, tx, f, after)
-		if err != nil {
-			return err
-		}
-		args["limit"] = limit + 1
-		rows, _ := tx.Query(ctx, query, args)
-		letters, err = pgx.CollectRows(rows, pgx.RowToStructByName[dlq.Letter])
+	err := s.reading(ctx, func(tx pgx.Tx) (err error) {
+		letters, err = s.newest(ctx, tx, f, after, limit+1)
 		return err
 	})
 	if err != nil {
@@ -67,46 +56,105 @@ func (s *Store) Letters(ctx context.Context, f dlq.Filter, after *dlq.Cursor, li
 	return page, nil
 }
 
-// pageSQL reads @limit letters.
-func (s *Store) pageSQL(ctx context.Context, tx pgx.Tx, f dlq.Filter, after *dlq.Cursor) (string, pgx.NamedArgs, error) {
-	var facets []int64
-	probed := false
-	if countable(f) {
-		c, err := s.read(ctx, tx, need{})
-		if err != nil {
-			return "", nil, err
-		}
-		for id, selected := range c.selected(&f) {
-			if selected {
-				facets = append(facets, c.facets[id].hash)
-			}
-		}
-		// One that is folded elsewhere, but not in this snapshot, is there twice.
-		slices.Sort(facets)
-		facets = slices.Compact(facets)
-		probed = len(facets) <= maxProbed
+const (
+	// maxProbed is of how many facets at most the newest letters are sought in each:
+	// that takes as long however few letters a filter selects, and however many others
+	// came last.
+	maxProbed = 512
+
+	// probeCost is how many entries of an index are read in order in the time that it
+	// takes to seek one.
+	probeCost = 32
+
+	// surplus is how many times as far is looked, in the order of time, as it takes
+	// where letters are spread evenly.
+	surplus = 4
+)
+
+// newest are at most limit letters of a filter behind the cursor, newest first. Counts
+// tell how to find them.
+func (s *Store) newest(ctx context.Context, tx pgx.Tx, f dlq.Filter, after *dlq.Cursor, limit int) ([]dlq.Letter, error) {
+	q := newestQuery{tx: tx, limit: limit, after: after}
+	if !countable(f) {
+		return q.among(ctx, f)
 	}
-	if probed {
-		f = dlq.Filter{Statuses: dlq.Statuses, Since: f.Since, Until: f.Until} // the facets say the rest
+	c, err := s.read(ctx, tx, need{window: tally.Everything, summary: kindWorld})
+	if err != nil {
+		return nil, err
 	}
+	selected := c.selected(&f)
+	letters := c.perFacet(tally.Everything)
+	all, some := sum(letters, nil), sum(letters, selected)
+	if some == 0 {
+		return nil, nil
+	}
+	facets := c.hashes(selected)
+	timely := dlq.Filter{Statuses: dlq.Statuses, Since: f.Since, Until: f.Until} // the facets say the rest
+	if ahead := surplus * int64(limit) * all / some; ahead < probeCost*int64(len(facets)) {
+		letters, err := q.ahead(ctx, timely, facets, ahead)
+		if err != nil || len(letters) == limit {
+			return letters, err
+		}
+	}
+	if len(facets) > maxProbed {
+		return q.among(ctx, f)
+	}
+	return q.probing(ctx, timely, facets)
+}
+
+// newestQuery reads the newest letters, in one of three ways.
+type newestQuery struct {
+	tx    pgx.Tx
+	limit int
+	after *dlq.Cursor
+}
+
+const newestFirst = " order by d.failed_at desc, d.id desc"
+
+// where is the condition of a filter behind the cursor, over dead_letters d.
+func (q *newestQuery) where(f dlq.Filter) (string, pgx.NamedArgs) {
 	cond, args := where(f)
-	if after != nil {
+	args["limit"] = q.limit
+	if q.after != nil {
 		cond += " and (d.failed_at, d.id) < (@after_at, @after_id)"
-		maps.Copy(args, pgx.NamedArgs{"after_at": after.FailedAt, "after_id": after.ID})
+		maps.Copy(args, pgx.NamedArgs{"after_at": q.after.FailedAt, "after_id": q.after.ID})
 	}
-	const order = " order by d.failed_at desc, d.id desc"
-	const newest = order + " limit @limit"
-	if !probed {
-		return "select " + letterColumns + " from dead_letters d where " + cond + newest, args, nil
-	}
+	return cond, args
+}
+
+func (q *newestQuery) collect(ctx context.Context, with, cond string, args pgx.NamedArgs) ([]dlq.Letter, error) {
+	rows, _ := q.tx.Query(ctx, with+" select "+letterColumns+" from dead_letters d where "+cond+newestFirst+" limit @limit", args)
+	return pgx.CollectRows(rows, pgx.RowToStructByName[dlq.Letter])
+}
+
+// among seeks letters by all that the filter says.
+func (q *newestQuery) among(ctx context.Context, f dlq.Filter) ([]dlq.Letter, error) {
+	cond, args := q.where(f)
+	return q.collect(ctx, "", cond, args)
+}
+
+// ahead seeks letters of some facets among so many of a time. There may be more.
+func (q *newestQuery) ahead(ctx context.Context, timely dlq.Filter, facets []int64, among int64) ([]dlq.Letter, error) {
+	cond, args := q.where(timely)
+	args["facets"], args["among"] = facets, among
+	return q.collect(ctx, "", `d.id = any(array(select d.id
+		from (select d.failed_at, d.id, d.facet from dead_letters d where `+cond+newestFirst+` limit @among) d
+		where exists (select from unnest(@facets::bigint[]) facet where facet = d.facet)`+newestFirst+` limit @limit))`, args)
+}
+
+// probing seeks the newest letters of each facet. Those of the page are of those facets
+// alone whose own newest are the newest, and none is older than the last of these.
+func (q *newestQuery) probing(ctx context.Context, timely dlq.Filter, facets []int64) ([]dlq.Letter, error) {
+	cond, args := q.where(timely)
 	args["facets"] = facets
-	// The newest letters are of those facets alone whose own newest are the newest.
-	of := func(facets, limit string) string {
-		return `(select x.facet, d.failed_at, d.id from ` + facets + ` x cross join lateral (
-			select d.failed_at, d.id from dead_letters d where d.facet = x.facet and ` + cond + order + ` limit ` + limit + `) d` + newest + `)`
+	const newest = newestFirst + " limit @limit"
+	of := func(facets, more string) string {
+		return `(select x.facet, d.failed_at, d.id from ` + facets + ` cross join lateral (
+			select d.failed_at, d.id from dead_letters d where d.facet = x.facet and ` + cond + more + `) d` + newest + `)`
 	}
-	candidates := of(of("(select unnest(@facets::bigint[]) as facet)", "1"), "@limit")
-	return "select " + letterColumns + " from dead_letters d where d.id = any(array(select id from " + candidates + " c))" + newest, args, nil
+	return q.collect(ctx, `with newest as materialized `+of("unnest(@facets::bigint[]) x (facet)", newestFirst+" limit 1")+`,
+		last as (select case count(*) when @limit then min(failed_at) else '-infinity' end as failed_at from newest)`,
+		`d.id = any(array(select id from `+of("newest x", " and d.failed_at >= (select failed_at from last)"+newest)+` c))`, args)
 }
 
 // CountLetters counts the letters of a filter. ErrTooSlow where rows have to be read,
@@ -126,20 +174,51 @@ func (s *Store) CountLetters(ctx context.Context, f dlq.Filter) (n int64, err er
 	return n, nil
 }
 
+// maxRest is how many letters of parts of an hour are rather read than the blocks of
+// their days.
+const maxRest = 30_000
+
 func (s *Store) countByFacet(ctx context.Context, tx pgx.Tx, f dlq.Filter) (n int64, err error) {
-	window := wholeSeconds(f)
-	of := need{seconds: true, window: window, summary: kindHours, edges: hourParts(window), rest: f}
 	if f.Since == nil && f.Until == nil {
-		of = need{window: window, summary: kindWorld}
+		c, err := s.read(ctx, tx, need{window: tally.Everything, summary: kindWorld})
+		if err != nil {
+			return 0, err
+		}
+		return sum(c.perFacet(tally.Everything), c.selected(&f)), nil
 	}
-	c, err := s.read(ctx, tx, of)
+	inside, around := wholeHours(f)
+	c, err := s.read(ctx, tx, need{seconds: true, window: around, summary: kindHours})
 	if err != nil {
 		return 0, err
 	}
 	selected := c.selected(&f)
+	before, behind := around, around
+	before.SecondTo, behind.SecondFrom = inside.SecondFrom, inside.SecondTo
+	if sum(c.perFacet(before), nil)+sum(c.perFacet(behind), nil) <= s.maxRest {
+		n, err = countParts(ctx, tx, parts(f, time.Hour), c.hashes(selected))
+		return n + sum(c.perFacet(inside), selected), err
+	}
+	c, err = s.read(ctx, tx, need{seconds: true, window: wholeSeconds(f), summary: kindHours, edges: parting(wholeSeconds(f), hour), rest: f})
+	if err != nil {
+		return 0, err
+	}
 	count := func(e entry) { n += int64(e.Weight) }
 	c.each(selected, count)
 	c.eachRest(selected, count)
+	return n, nil
+}
+
+// countParts counts the letters of some facets in some parts of the time.
+func countParts(ctx context.Context, tx pgx.Tx, parts [][2]time.Time, facets []int64) (n int64, err error) {
+	for _, part := range parts {
+		var some int64
+		err := tx.QueryRow(ctx, `select count(*) from dead_letters d where d.failed_at >= $1 and d.failed_at < $2
+			and exists (select from unnest($3::bigint[]) facet where facet = d.facet)`, part[0], part[1], facets).Scan(&some)
+		if err != nil {
+			return 0, err
+		}
+		n += some
+	}
 	return n, nil
 }
 

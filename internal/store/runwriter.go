@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -20,8 +21,9 @@ type runWriter struct {
 	full   *tally.Writer
 	world  *summary // nil: the run is small
 	hours  *summary
+	days   *summary
 	day    uint32
-	seqs   [kindHours + 1]int
+	seqs   [lastKind + 1]int
 	waits  [][]any
 	summed bool
 }
@@ -36,6 +38,7 @@ func newRunWriter(ctx context.Context, tx pgx.Tx, entries int) (*runWriter, erro
 	if w.summed {
 		w.world = newSummary(func(b *tally.Block) error { return w.flush(kindWorld, b) })
 		w.hours = newSummary(func(b *tally.Block) error { return w.flush(kindHours, b) })
+		w.days = newSummary(func(b *tally.Block) error { return w.flush(kindDays, b) })
 	}
 	return w, nil
 }
@@ -85,6 +88,8 @@ func (w *runWriter) flush(kind int, b *tally.Block) error {
 		row[11], row[12] = nil, nil
 	case kindHours:
 		row[9], row[12] = nil, nil
+	case kindDays:
+		row[9] = nil
 	}
 	w.seqs[kind]++
 	w.waits = append(w.waits, row)
@@ -94,19 +99,20 @@ func (w *runWriter) flush(kind int, b *tally.Block) error {
 	return w.write()
 }
 
-// sum adds a block to the summaries. Hours are written day by day, as runs are
-// sorted.
+// sum adds a block to the summaries. Hours and days are written day by day, as runs
+// are sorted.
 func (w *runWriter) sum(b *tally.Block) error {
 	for i := range b.Entries {
 		e := b.At(i)
-		if day := e.Second / 86400; day != w.day {
-			w.day = day
-			if err := w.hours.write(); err != nil {
+		if d := e.Second / day; d != w.day {
+			w.day = d
+			if err := errors.Join(w.hours.write(), w.days.write()); err != nil {
 				return err
 			}
 		}
 		w.world.add(worldOf(e))
 		w.hours.add(hourOf(e))
+		w.days.add(dayOf(e))
 	}
 	return nil
 }
@@ -119,6 +125,11 @@ func worldOf(e entry) entry {
 // hourOf is what an entry adds to kindHours.
 func hourOf(e entry) entry {
 	return entry{Second: e.Second - e.Second%hour, Facet: e.Facet, Weight: e.Weight}
+}
+
+// dayOf is what an entry adds to kindDays.
+func dayOf(e entry) entry {
+	return entry{Second: e.Second - e.Second%day, Facet: e.Facet, Attempts: e.Attempts, Weight: e.Weight}
 }
 
 var blockColumns = []string{"run", "kind", "seq", "summed", "entries", "cell_from", "cell_to", "second_from", "second_to",
@@ -137,7 +148,7 @@ func (w *runWriter) close() error {
 		return err
 	}
 	if w.summed {
-		for _, s := range []*summary{w.hours, w.world} {
+		for _, s := range []*summary{w.hours, w.days, w.world} {
 			if err := s.write(); err != nil {
 				return err
 			}

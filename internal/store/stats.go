@@ -37,24 +37,31 @@ func (s *Store) Stats(ctx context.Context, f dlq.Filter) (*dlq.Stats, error) {
 
 // countStats reads from counts: the timeline, and a cube for the rest.
 func (s *Store) countStats(ctx context.Context, tx pgx.Tx, f dlq.Filter, stats *dlq.Stats) (*cube, error) {
-	c, err := s.read(ctx, tx, need{seconds: true, attempts: true, window: wholeSeconds(f), rest: f})
+	window := wholeSeconds(f)
+	all, err := s.readEach(ctx, tx,
+		need{seconds: true, window: window, summary: kindHours, edges: parting(window, hour), rest: f},
+		need{seconds: true, attempts: true, window: window, summary: kindDays, edges: parting(window, day)})
 	if err != nil {
 		return nil, err
 	}
-	slots := c.classSlots()
-	facets := newFacetTally(c, 1)
+	c, days := all[0], all[1]
+	selected := c.selected(&f)
 	attempts := newMostAttempts(c.facets)
-	hours := newSeries(hour, 86400)
+	days.each(selected, attempts.add)
+	days.eachRest(selected, attempts.add)
+
+	slots := c.classSlots()
+	facets := newFacetTally(c, hour)
+	hours := newSeries(hour, day)
 	count := func(e entry) {
 		hours.add(int64(e.Second), slots[e.Facet], int64(e.Weight))
 		facets.add(e)
-		attempts.add(e)
 	}
-	selected := c.selected(&f)
 	c.each(selected, count)
 	c.eachRest(selected, count)
 	stats.BucketSeconds, stats.Buckets, err = timeline(hours, f.Since, func() (*series, error) {
-		return c.seconds(&f, c.each, c.eachRest), nil
+		first, last, _ := hours.ends()
+		return s.countSeconds(ctx, tx, f, uint64(first), uint64(last)+hour)
 	})
 	cube := facets.cube(f)
 	for i := range cube.cells {
@@ -198,16 +205,14 @@ func (s *Store) countDepth(ctx context.Context, tx pgx.Tx, depth *dlq.Depth) err
 	if err != nil {
 		return err
 	}
-	all := dlq.Filter{Statuses: dlq.Statuses}
-	perFacet := make([]int64, len(c.facets))
-	c.each(c.selected(&all), func(e entry) { perFacet[e.Facet] += int64(e.Weight) })
+	perFacet := c.perFacet(tally.Everything)
 	lastHour := tally.Everything
 	lastHour.SecondFrom = clampSecond(time.Now().Add(-time.Hour).Unix())
 	recent, err := s.read(ctx, tx, need{seconds: true, window: lastHour})
 	if err != nil {
 		return err
 	}
-	recent.each(recent.selected(&all), func(e entry) { depth.InLastHour += int64(e.Weight) })
+	depth.InLastHour = sum(recent.perFacet(lastHour), nil)
 	for id, n := range perFacet {
 		f := c.facets[id]
 		if f == nil {

@@ -30,6 +30,7 @@ type Store struct {
 	facets  facetCache
 	blocks  blockCache
 	folded  atomic.Int64 // changes since the log was vacuumed
+	maxRest int64        // see there
 	batchers
 }
 
@@ -47,7 +48,7 @@ type Rules struct {
 // New returns a Store over a migrated database and the bucket of its large bodies,
 // which may be nil where neither bodies are written nor read.
 func New(pool *pgxpool.Pool, bucket *payload.Bucket, rules Rules) *Store {
-	s := &Store{pool: pool, bucket: bucket, rules: rules}
+	s := &Store{pool: pool, bucket: bucket, rules: rules, maxRest: maxRest}
 	s.batchers = newBatchers(s)
 	return s
 }

@@ -134,17 +134,21 @@ func sumCounts(ctx context.Context, tx pgx.Tx) (sums map[int64]checksum, wrong i
 		sum.add(e)
 		sums[facet] = sum
 	}
-	summaries := [kindHours + 1]map[int64]checksum{kindWorld: {}, kindHours: {}}
-	err = eachBlock(ctx, tx, func(kind int, summed bool, b *tally.Block) {
+	summed, err := summedRuns(ctx, tx)
+	if err != nil {
+		return nil, 0, err
+	}
+	sumsTo := [lastKind + 1]func(entry) entry{kindWorld: worldOf, kindHours: hourOf, kindDays: dayOf}
+	summaries := [lastKind + 1]map[int64]checksum{kindWorld: {}, kindHours: {}, kindDays: {}}
+	err = eachBlock(ctx, tx, func(run int64, kind int, b *tally.Block) {
 		for i := range b.Entries {
 			e := b.At(i)
 			facet := facets[e.Facet]
 			if kind == kindFull {
 				add(sums, facet, e)
-				if summed {
-					e.Weight = -e.Weight
-					add(summaries[kindWorld], facet, worldOf(e))
-					add(summaries[kindHours], facet, hourOf(e))
+				e.Weight = -e.Weight
+				for _, summary := range summed[run] {
+					add(summaries[summary], facet, sumsTo[summary](e))
 				}
 				continue
 			}
@@ -183,18 +187,28 @@ func facetHashes(ctx context.Context, tx pgx.Tx) (map[uint32]int64, error) {
 	return hashes, err
 }
 
+// summedRuns are the kinds of summaries that runs have.
+func summedRuns(ctx context.Context, tx pgx.Tx) (map[int64][]int, error) {
+	rows, _ := tx.Query(ctx, "select distinct run, kind from letter_blocks where kind <> $1", kindFull)
+	kinds := map[int64][]int{}
+	var run int64
+	var kind int
+	_, err := pgx.ForEachRow(rows, []any{&run, &kind}, func() error { kinds[run] = append(kinds[run], kind); return nil })
+	return kinds, err
+}
+
 // eachBlock reads all blocks, one at a time.
-func eachBlock(ctx context.Context, tx pgx.Tx, fn func(kind int, summed bool, b *tally.Block)) error {
-	rows, _ := tx.Query(ctx, "select kind, summed, entries, cells, facets, seconds, attempts, weights from letter_blocks")
+func eachBlock(ctx context.Context, tx pgx.Tx, fn func(run int64, kind int, b *tally.Block)) error {
+	rows, _ := tx.Query(ctx, "select run, kind, entries, cells, facets, seconds, attempts, weights from letter_blocks")
 	defer rows.Close()
 	for rows.Next() {
+		var run int64
 		var kind int
-		var summed bool
 		b := &tally.Block{}
-		if err := rows.Scan(&kind, &summed, &b.Entries, &b.Cells, &b.Facets, &b.Seconds, &b.Attempts, &b.Weights); err != nil {
+		if err := rows.Scan(&run, &kind, &b.Entries, &b.Cells, &b.Facets, &b.Seconds, &b.Attempts, &b.Weights); err != nil {
 			return err
 		}
-		fn(kind, summed, b)
+		fn(run, kind, b)
 	}
 	return rows.Err()
 }

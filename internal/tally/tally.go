@@ -142,23 +142,58 @@ var Everything = Window{CellTo: 1 << 32, SecondTo: 1 << 32}
 // Each calls fn for the entries of a window whose facet is selected. Facets are
 // numbers into selected; those beyond it are not.
 func (b *Block) Each(w Window, selected []bool, fn func(Entry)) {
-	byCell := b.Cells != nil && (uint64(b.CellFrom) < w.CellFrom || uint64(b.CellTo) >= w.CellTo)
-	bySecond := b.Seconds != nil && (uint64(b.SecondFrom) < w.SecondFrom || uint64(b.SecondTo) >= w.SecondTo)
+	if b.apart(w) {
+		return
+	}
+	cut := b.cutBy(w)
 	for i := range b.Entries {
 		facet := binary.LittleEndian.Uint32(b.Facets[4*i:])
-		if uint64(facet) >= uint64(len(selected)) || !selected[facet] {
+		if uint64(facet) >= uint64(len(selected)) || !selected[facet] || cut && !b.within(i, w) {
 			continue
-		}
-		if byCell {
-			if c := uint64(binary.LittleEndian.Uint32(b.Cells[4*i:])); c < w.CellFrom || c >= w.CellTo {
-				continue
-			}
-		}
-		if bySecond {
-			if s := uint64(binary.LittleEndian.Uint32(b.Seconds[4*i:])); s < w.SecondFrom || s >= w.SecondTo {
-				continue
-			}
 		}
 		fn(b.At(i))
 	}
+}
+
+// Sum adds the weights of a window's entries to those of their facets. Facets are
+// numbers into sums; those beyond it are left out.
+func (b *Block) Sum(w Window, sums []int64) {
+	if b.apart(w) {
+		return
+	}
+	cut := b.cutBy(w)
+	for i := range b.Entries {
+		facet := binary.LittleEndian.Uint32(b.Facets[4*i:])
+		if uint64(facet) >= uint64(len(sums)) || cut && !b.within(i, w) {
+			continue
+		}
+		sums[facet] += int64(int32(column(b.Weights, i, 1)))
+	}
+}
+
+// apart reports whether no entry lies in a window.
+func (b *Block) apart(w Window) bool {
+	return b.Cells != nil && (uint64(b.CellTo) < w.CellFrom || uint64(b.CellFrom) >= w.CellTo) ||
+		b.Seconds != nil && (uint64(b.SecondTo) < w.SecondFrom || uint64(b.SecondFrom) >= w.SecondTo)
+}
+
+// cutBy reports whether some entries may lie outside of a window. Columns that were
+// not read cut nothing.
+func (b *Block) cutBy(w Window) bool {
+	return b.Cells != nil && (uint64(b.CellFrom) < w.CellFrom || uint64(b.CellTo) >= w.CellTo) ||
+		b.Seconds != nil && (uint64(b.SecondFrom) < w.SecondFrom || uint64(b.SecondTo) >= w.SecondTo)
+}
+
+func (b *Block) within(i int, w Window) bool {
+	if b.Cells != nil {
+		if c := uint64(binary.LittleEndian.Uint32(b.Cells[4*i:])); c < w.CellFrom || c >= w.CellTo {
+			return false
+		}
+	}
+	if b.Seconds != nil {
+		if s := uint64(binary.LittleEndian.Uint32(b.Seconds[4*i:])); s < w.SecondFrom || s >= w.SecondTo {
+			return false
+		}
+	}
+	return true
 }
