@@ -50,7 +50,7 @@ func (s *Store) missed(ctx context.Context, age time.Duration, from int64) (jobs
 	err = s.pool.QueryRow(ctx, `
 		with page as materialized (
 			select id, job_id, received_at from events
-			where state in ('accepted', 'retrying') and id > $2 order by id limit $3
+			where finished_at is null and id > $2 order by id limit $3
 		), missed as (
 			select p.job_id from page p left join river_job j on j.id = p.job_id
 			where p.received_at < now() - $1::interval

@@ -306,6 +306,19 @@ with next as (
 	for update of d
 )`
 
+// skippedSQL skips those of next that were not claimed. They are not joined: nobody
+// tells the planner how many there are, and it would join each with each.
+const skippedSQL = `skipped as (
+	update redrive_letters r set state = 'skipped', outcome = s.outcome, ended_at = now()
+	from (
+		select position, coalesce(skip, 'its event is not kept here') as outcome from letter
+		where position not in (select position from claimed)
+		union all
+		select position, 'the letter is gone' from next where position not in (select position from letter)
+	) s
+	where r.redrive_id = @id and r.position = s.position
+)`
+
 // bulkRedriveSQL is redriveSQL for the next letters of an order.
 const bulkRedriveSQL = nextSQL + `, claimed as (
 	select l.position, l.id as letter_id, l.event_id, nextval('river_job_id_seq') as job_id
@@ -324,12 +337,8 @@ const bulkRedriveSQL = nextSQL + `, claimed as (
 	insert into dead_letter_history (letter_id, actor, action, from_status, to_status, reason, job_id)
 	select letter_id, @actor, 'redrive', 'pending', 'redriving', left(concat_ws(': ', 'order ' || @id::bigint, nullif(@reason, '')), 500), job_id from claimed
 ), item as (
-	update redrive_letters r set state = case when c.job_id is null then 'skipped' else 'running' end, job_id = c.job_id,
-		outcome = case when c.job_id is null then coalesce(l.skip, 'its event is not kept here') else '' end,
-		ended_at = case when c.job_id is null then now() end
-	from next n left join letter l on l.position = n.position left join claimed c on c.position = n.position
-	where r.redrive_id = @id and r.position = n.position
-)
+	update redrive_letters r set state = 'running', job_id = c.job_id from claimed c where r.redrive_id = @id and r.position = c.position
+), ` + skippedSQL + `
 select count(*) from next`
 
 // bulkTransitionSQL is Transition for the next letters of an order.
@@ -344,12 +353,11 @@ const bulkTransitionSQL = nextSQL + `, marked as (
 ), history as (
 	insert into dead_letter_history (letter_id, actor, action, from_status, to_status, reason)
 	select id, @actor, @action, status, @to, left(concat_ws(': ', 'order ' || @id::bigint, nullif(@reason, '')), 500) from letter where skip is null
+), claimed as (
+	select position from letter where skip is null
 ), item as (
-	update redrive_letters r set state = case when l.id is null or l.skip is not null then 'skipped' else 'replayed' end,
-		outcome = coalesce(l.skip, ''), ended_at = now()
-	from next n left join letter l on l.position = n.position
-	where r.redrive_id = @id and r.position = n.position
-)
+	update redrive_letters r set state = 'replayed', ended_at = now() from claimed c where r.redrive_id = @id and r.position = c.position
+), ` + skippedSQL + `
 select count(*) from next`
 
 // CancelRedrive ends an order: what did not go is pending again, also what was fed

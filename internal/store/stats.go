@@ -191,7 +191,7 @@ func (s *Store) Depth(ctx context.Context) (*dlq.Depth, error) {
 		return tx.QueryRow(ctx, `select
 			(select count(*) from dead_letters where status = 'replayed' and resolved_at >= now() - interval '1 hour'),
 			(select min(first_failed_at) from dead_letters where status in ('pending', 'redriving', 'quarantined')),
-			(select count(*) from events where state in ('accepted', 'retrying'))`).
+			(select count(*) from events where finished_at is null)`).
 			Scan(&depth.OutLastHour, &depth.OldestOpen, &depth.InFlight)
 	})
 	if err != nil {
