@@ -8,9 +8,12 @@ drop index dead_letters_failed_at;
 -- read this index whole for each batch of a full queue.
 drop index events_in_flight;
 create index events_in_flight on events (id) where finished_at is null;
+alter table events add constraint events_finished_check
+    check ((finished_at is null) = (state in ('accepted', 'retrying'))) not valid; -- for what is written from now on
 
 ---- create above / drop below ----
 
+alter table events drop constraint events_finished_check;
 drop index events_in_flight;
 create index events_in_flight on events (id) where state in ('accepted', 'retrying');
 create index dead_letters_failed_at on dead_letters (failed_at desc, id desc);

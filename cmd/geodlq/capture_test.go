@@ -182,7 +182,7 @@ func TestACaptureThatFailsIsMadeUpForByTheSweeper(t *testing.T) {
 	s.exec(`do $$ begin
 		set local session_replication_role = replica;
 		delete from dead_letters where work_key = 'missed';
-		update events set state = 'accepted', received_at = received_at - interval '1 minute' where work_key = 'missed';
+		update events set state = 'accepted', finished_at = null, received_at = received_at - interval '1 minute' where work_key = 'missed';
 	end $$`)
 	s.exec("update events set received_at = received_at - interval '1 minute' where work_key = 'poison'")
 	s.exec("update river_job set finalized_at = finalized_at - interval '1 minute' where state = 'cancelled'")

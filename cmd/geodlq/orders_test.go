@@ -577,8 +577,8 @@ func TestTheCommandLineRedrivesByTheSameFilters(t *testing.T) {
 func (s *server) deadEvents(n int) {
 	s.t.Helper()
 	s.exec(`with e as (
-			insert into events (work_key, source, task, body, size, sha256, media_type, state, job_id)
-			select 'bulk-' || i, 'default', '', b, octet_length(b), sha256(b), 'application/geo+json', 'dead', nextval('river_job_id_seq')
+			insert into events (work_key, source, task, body, size, sha256, media_type, state, job_id, finished_at)
+			select 'bulk-' || i, 'default', '', b, octet_length(b), sha256(b), 'application/geo+json', 'dead', nextval('river_job_id_seq'), now()
 			from generate_series(1, $1) i, lateral (select convert_to(format('{"type":"Point","coordinates":[%s,%s]}', i % 180, i % 80), 'UTF8') as b) q
 			returning id, work_key, media_type, size, sha256)
 		insert into dead_letters (work_key, kind, event_id, source, stage, class, error, fingerprint, anchor, geom, located_by, media_type, size, sha256)
