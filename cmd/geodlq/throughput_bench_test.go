@@ -422,7 +422,7 @@ func BenchmarkPipeline(b *testing.B) {
 		began := time.Now()
 		work := s.startWeighed("work")
 		s.await(func() bool {
-			return s.count("select count(*) from events where state in ('accepted', 'retrying')") == 0
+			return s.count("select count(*) from events where finished_at is null") == 0
 		})
 		rate := queueEvents / time.Since(began).Seconds()
 		dead, processed := s.count("select count(*) from dead_letters"), s.count("select count(*) from features")
@@ -456,7 +456,7 @@ func BenchmarkSustained(b *testing.B) {
 				case <-stop:
 					return
 				case <-time.After(2 * time.Second):
-					backlog = append(backlog, s.count("select count(*) from events where state in ('accepted', 'retrying')"))
+					backlog = append(backlog, s.count("select count(*) from events where finished_at is null"))
 				}
 			}
 		})
@@ -474,7 +474,7 @@ func BenchmarkSustained(b *testing.B) {
 		sampling.Wait()
 		ended := time.Now()
 		s.await(func() bool {
-			return s.count("select count(*) from events where state in ('accepted', 'retrying')") == 0
+			return s.count("select count(*) from events where finished_at is null") == 0
 		})
 		b.Logf("door and pipeline at once: %.0f/s of %d for %s, %s; backlog every 2 s %v, gone in %s; serve %.0f MB",
 			rate, sustainedRate, sustainedTime, took, backlog, time.Since(ended).Round(time.Millisecond), serve.peak())

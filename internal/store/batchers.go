@@ -27,7 +27,7 @@ const (
 	maxBatchBytes = 2 << 20
 	maxSharedWKB  = 16 << 10
 	batchRunners  = 2                    // one round trip is under way while the next fills
-	linger        = 5 * time.Millisecond // of workers, for whom nobody waits
+	linger        = 20 * time.Millisecond // of workers, for whom nobody waits
 )
 
 func newBatchers(s *Store) batchers {
