@@ -26,8 +26,8 @@ const (
 	maxBatch      = 500
 	maxBatchBytes = 2 << 20
 	maxSharedWKB  = 16 << 10
-	batchRunners  = 2                    // one round trip is under way while the next fills
-	linger        = 20 * time.Millisecond // of workers, for whom nobody waits
+	batchRunners  = 2                     // one round trip is under way while the next fills
+	linger        = 20 * time.Millisecond // of workers, for whom nobody waits; 5 ms made 0.94 times as many events a second
 )
 
 func newBatchers(s *Store) batchers {
