@@ -90,7 +90,7 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 		Logger:                      slog.New(&seldom{Handler: atLeast{logger.Handler(), slog.LevelWarn}, said: &sync.Map{}}),
 		Queues:                      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: c.Workers}},
 		Workers:                     workers,
-		FetchCooldown:               10 * time.Millisecond,
+		FetchCooldown:               50 * time.Millisecond,
 		FetchPollInterval:           100 * time.Millisecond, // jobs are inserted without a NOTIFY
 		JobTimeout:                  c.JobTimeout(),
 		RescueStuckJobsAfter:        c.RescueAfter,
