@@ -167,11 +167,11 @@ func ignoreCanceled(ctx context.Context, err error) error {
 }
 
 // limitMemory makes the garbage collector keep to what the bodies in flight may
-// take, some more for what is made of them, and 64 MiB; far below that it is seldom
+// take, some more for what is made of them, and 32 MiB; far below that it is seldom
 // needed. GOMEMLIMIT and GOGC say otherwise.
 func limitMemory(inFlight int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(inFlight + inFlight/2 + 64<<20)
+		debug.SetMemoryLimit(inFlight + inFlight/2 + 32<<20)
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(300)
