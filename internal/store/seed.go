@@ -9,8 +9,9 @@ import (
 )
 
 // seedSQL makes letters number @from to @to of a run: around cities, of all
-// stages, classes, statuses, sources and times. Their events are not made, so
-// they can't be redriven. The numbers decide all but the run's name.
+// stages, classes, statuses, sources and times, in the order of their failures, as
+// capture writes them. Their events are not made, so they can't be redriven. The numbers
+// decide all but the run's name.
 const seedSQL = `
 insert into dead_letters (work_key, kind, task, source, code_version, labels, stage, class, error, fingerprint,
 	tries, attempts, redrives, geom, anchor, located_by, src_crs, geom_hash, media_type, size, sha256,
@@ -40,7 +41,7 @@ cross join lateral (select * from (values
 	(98, 100, 'downstream', 'oom', 'killed while reading window')) c (low, high, stage, class, error)
 	where h[1] % 100 >= c.low and h[1] % 100 < c.high) c
 cross join lateral (select (array['pending', 'pending', 'pending', 'pending', 'pending', 'pending', 'quarantined', 'replayed', 'replayed', 'abandoned', 'redriving'])[1 + h[2] % 11] as status) s
-cross join lateral (select now() - interval '30 days' * power(h[12] / 1000003.0, 2) as at) t
+cross join lateral (select now() - interval '30 days' * power((@n::bigint - i + h[12] / 1000003.0) / @n::bigint, 2) as at) t
 cross join lateral (select case when c.stage in ('envelope', 'parse') then null else
 	ST_SetSRID(ST_MakePoint(
 		city.lon + ((h[13] + h[14]) / 1000003.0 - 1) * city.spread,
@@ -69,7 +70,7 @@ func (s *Store) Seed(ctx context.Context, n int) error {
 	group.SetLimit(seedConns)
 	for from := 1; from <= n; from += seedChunk {
 		group.Go(func() error {
-			return s.seedLetters(groupCtx, run, from, min(from+seedChunk-1, n))
+			return s.seedLetters(groupCtx, run, from, min(from+seedChunk-1, n), n)
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -84,7 +85,7 @@ func (s *Store) Seed(ctx context.Context, n int) error {
 	return nil
 }
 
-func (s *Store) seedLetters(ctx context.Context, run string, from, to int) error {
-	_, err := s.pool.Exec(ctx, seedSQL, pgx.NamedArgs{"run": run, "from": from, "to": to})
+func (s *Store) seedLetters(ctx context.Context, run string, from, to, n int) error {
+	_, err := s.pool.Exec(ctx, seedSQL, pgx.NamedArgs{"run": run, "from": from, "to": to, "n": n})
 	return err
 }
