@@ -25,7 +25,7 @@ type runWriter struct {
 	day    uint32
 	seqs   [lastKind + 1]int
 	waits  [][]any
-	summed bool
+	summed bool // its column is read by versions without kindDays alone
 }
 
 // newRunWriter begins a run of about so many entries, added to full in their order.

@@ -151,5 +151,11 @@ func TestAWindowCountsWhatLiesWithin(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("%+v: %d entries, want %d", w, len(got), len(want))
 		}
+		sums, all := make([]int64, len(selected)), make([]int64, len(selected)) // 4 is beyond
+		b.Sum(w, sums)
+		b.Each(w, []bool{true, true, true, true}, func(e tally.Entry) { all[e.Facet] += int64(e.Weight) })
+		if !slices.Equal(sums, all) {
+			t.Fatalf("%+v: sums %v, want %v", w, sums, all)
+		}
 	}
 }
