@@ -71,7 +71,7 @@ func (s *Store) countCharts(ctx context.Context, tx pgx.Tx, f dlq.Filter, charts
 	}
 	timely := c.selected(&f)
 	slots := c.classSlots()
-	facets := newFacetTally(c, hour)
+	facets := newFacetTally(c)
 	hours := newSeries(hour, day)
 	out := outside(f)
 	all := c.selected(&out)
@@ -101,15 +101,14 @@ func (s *Store) countCharts(ctx context.Context, tx pgx.Tx, f dlq.Filter, charts
 // facetTally counts by facet.
 type facetTally struct {
 	counts  *counts
-	grain   int64 // seconds that an entry may stand for
 	letters []int64
 	first   []uint32 // bounds of the seconds
 	last    []uint32
 }
 
-func newFacetTally(c *counts, grain int64) *facetTally {
+func newFacetTally(c *counts) *facetTally {
 	n := len(c.facets)
-	return &facetTally{counts: c, grain: grain, letters: make([]int64, n), first: make([]uint32, n), last: make([]uint32, n)}
+	return &facetTally{counts: c, letters: make([]int64, n), first: make([]uint32, n), last: make([]uint32, n)}
 }
 
 func (t *facetTally) add(e entry) {
@@ -130,7 +129,7 @@ func (t *facetTally) cube(f dlq.Filter) *cube {
 		if n != 0 {
 			cube.cells = append(cube.cells, cubeCell{
 				names: t.counts.facets[id].names, Facet: t.counts.facets[id].hash, Count: n,
-				notBefore: int64(t.first[id]), notAfter: int64(t.last[id]) + t.grain - 1,
+				notBefore: int64(t.first[id]), notAfter: int64(t.last[id]) + hour - 1, // an entry may stand for an hour
 			})
 		}
 	}

@@ -51,7 +51,7 @@ func (s *Store) countStats(ctx context.Context, tx pgx.Tx, f dlq.Filter, stats *
 	days.eachRest(selected, attempts.add)
 
 	slots := c.classSlots()
-	facets := newFacetTally(c, hour)
+	facets := newFacetTally(c)
 	hours := newSeries(hour, day)
 	count := func(e entry) {
 		hours.add(int64(e.Second), slots[e.Facet], int64(e.Weight))
