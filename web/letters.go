@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"golang.org/x/sync/errgroup"
 
 	"geodlq/internal/dlq"
 )
@@ -155,22 +154,14 @@ func (s *Server) getLetters(c echo.Context) error {
 	return answerJSON(c, http.StatusOK, mediaGeoJSON, out)
 }
 
-// readPage reads a page of letters, and at once how many there are if it is the first.
+// readPage reads a page of letters, and how many there are if it is the first.
 func (s *Server) readPage(ctx context.Context, q *query, limit int) (page *dlq.Page, matched *int64, err error) {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
+	if q.after != nil {
 		page, err = s.store.Letters(ctx, q.filter, q.after, limit)
-		return err
-	})
-	if q.after == nil {
-		group.Go(func() error {
-			n, err := s.store.CountLetters(ctx, q.filter)
-			matched = &n
-			return err
-		})
+		return page, nil, err
 	}
-	err = group.Wait()
-	return page, matched, err
+	page, n, err := s.store.CountedLetters(ctx, q.filter, limit)
+	return page, &n, err
 }
 
 // query is a filter with a place in its pages.

@@ -41,19 +41,60 @@ func (s *Store) Letter(ctx context.Context, id int64) (*dlq.Letter, error) {
 func (s *Store) Letters(ctx context.Context, f dlq.Filter, after *dlq.Cursor, limit int) (*dlq.Page, error) {
 	var letters []dlq.Letter
 	err := s.reading(ctx, func(tx pgx.Tx) (err error) {
-		letters, err = s.newest(ctx, tx, f, after, limit+1)
+		q := newestQuery{tx: tx, limit: limit + 1, after: after}
+		if !countable(f) {
+			letters, err = q.among(ctx, f)
+			return err
+		}
+		c, err := s.read(ctx, tx, worldNeed)
+		if err != nil {
+			return err
+		}
+		letters, err = q.counted(ctx, f, c)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("letters: %w", err)
 	}
-	page := &dlq.Page{Letters: letters}
-	if len(letters) > limit {
-		page.Letters = letters[:limit]
-		last := &letters[limit-1]
-		page.Next = &dlq.Cursor{FailedAt: last.FailedAt, ID: last.ID}
+	return pageOf(letters, limit), nil
+}
+
+// CountedLetters is the first page of Letters, with how many there are: of one
+// snapshot, so that they agree.
+func (s *Store) CountedLetters(ctx context.Context, f dlq.Filter, limit int) (page *dlq.Page, n int64, err error) {
+	var letters []dlq.Letter
+	err = s.reading(ctx, func(tx pgx.Tx) (err error) {
+		q := newestQuery{tx: tx, limit: limit + 1}
+		if !countable(f) {
+			if letters, err = q.among(ctx, f); err != nil {
+				return err
+			}
+			n, err = countRows(ctx, tx, f)
+			return err
+		}
+		all, err := s.readEach(ctx, tx, worldNeed, countNeed(f))
+		if err != nil {
+			return err
+		}
+		if letters, err = q.counted(ctx, f, all[0]); err != nil {
+			return err
+		}
+		n, err = s.countByFacet(ctx, tx, f, all[1])
+		return err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("letters with their count: %w", err)
 	}
-	return page, nil
+	return pageOf(letters, limit), n, nil
+}
+
+// pageOf is a page of limit letters, of which one more was asked for.
+func pageOf(letters []dlq.Letter, limit int) *dlq.Page {
+	if len(letters) <= limit {
+		return &dlq.Page{Letters: letters}
+	}
+	last := &letters[limit-1]
+	return &dlq.Page{Letters: letters[:limit], Next: &dlq.Cursor{FailedAt: last.FailedAt, ID: last.ID}}
 }
 
 const (
@@ -71,17 +112,15 @@ const (
 	surplus = 4
 )
 
-// newest are at most limit letters of a filter behind the cursor, newest first. Counts
-// tell how to find them.
-func (s *Store) newest(ctx context.Context, tx pgx.Tx, f dlq.Filter, after *dlq.Cursor, limit int) ([]dlq.Letter, error) {
-	q := newestQuery{tx: tx, limit: limit, after: after}
-	if !countable(f) {
-		return q.among(ctx, f)
-	}
-	c, err := s.read(ctx, tx, need{window: tally.Everything, summary: kindWorld})
-	if err != nil {
-		return nil, err
-	}
+// newestQuery reads the newest letters behind a cursor, in one of three ways.
+type newestQuery struct {
+	tx    pgx.Tx
+	limit int
+	after *dlq.Cursor
+}
+
+// counted seeks letters in the way that counts of all, by facet, tell to be the best.
+func (q *newestQuery) counted(ctx context.Context, f dlq.Filter, c *counts) ([]dlq.Letter, error) {
 	selected := c.selected(&f)
 	letters := c.perFacet(tally.Everything)
 	all, some := sum(letters, nil), sum(letters, selected)
@@ -90,9 +129,9 @@ func (s *Store) newest(ctx context.Context, tx pgx.Tx, f dlq.Filter, after *dlq.
 	}
 	facets := c.hashes(selected)
 	timely := dlq.Filter{Statuses: dlq.Statuses, Since: f.Since, Until: f.Until} // the facets say the rest
-	if ahead := surplus * int64(limit) * all / some; 0 < ahead && ahead < probeCost*int64(len(facets)) {
+	if ahead := surplus * int64(q.limit) * all / some; 0 < ahead && ahead < probeCost*int64(len(facets)) {
 		letters, err := q.ahead(ctx, timely, facets, ahead)
-		if err != nil || len(letters) == limit {
+		if err != nil || len(letters) == q.limit {
 			return letters, err
 		}
 	}
@@ -100,13 +139,6 @@ func (s *Store) newest(ctx context.Context, tx pgx.Tx, f dlq.Filter, after *dlq.
 		return q.among(ctx, f)
 	}
 	return q.probing(ctx, timely, facets)
-}
-
-// newestQuery reads the newest letters, in one of three ways.
-type newestQuery struct {
-	tx    pgx.Tx
-	limit int
-	after *dlq.Cursor
 }
 
 const newestFirst = " order by d.failed_at desc, d.id desc"
@@ -157,43 +189,37 @@ func (q *newestQuery) probing(ctx context.Context, timely dlq.Filter, facets []i
 		`d.id = any(array(select id from `+of("newest x", " and d.failed_at >= (select failed_at from last)"+newest)+` c))`, args)
 }
 
-// CountLetters counts the letters of a filter. ErrTooSlow where rows have to be read,
-// and are too many.
-func (s *Store) CountLetters(ctx context.Context, f dlq.Filter) (n int64, err error) {
-	err = s.reading(ctx, func(tx pgx.Tx) error {
-		if countable(f) {
-			n, err = s.countByFacet(ctx, tx, f)
-			return err
-		}
-		cond, args := where(f)
-		return tx.QueryRow(ctx, "select count(*) from dead_letters d where "+cond, args).Scan(&n)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("count letters: %w", err)
-	}
-	return n, nil
+// countRows counts the letters of a filter where names and time don't decide.
+func countRows(ctx context.Context, tx pgx.Tx, f dlq.Filter) (n int64, err error) {
+	cond, args := where(f)
+	err = tx.QueryRow(ctx, "select count(*) from dead_letters d where "+cond, args).Scan(&n)
+	return n, err
 }
 
 // maxRest is how many letters of parts of an hour are rather read than the blocks of
 // their days.
 const maxRest = 30_000
 
-// countByFacet counts whole hours by their summary, and rows of the parts of an hour at
-// the ends of a filter's time, unless they are many.
-func (s *Store) countByFacet(ctx context.Context, tx pgx.Tx, f dlq.Filter) (n int64, err error) {
+// worldNeed is what tells how many letters each facet has.
+var worldNeed = need{window: tally.Everything, summary: kindWorld}
+
+// countNeed is what countByFacet counts by.
+func countNeed(f dlq.Filter) need {
 	if f.Since == nil && f.Until == nil {
-		c, err := s.read(ctx, tx, need{window: tally.Everything, summary: kindWorld})
-		if err != nil {
-			return 0, err
-		}
-		return sum(c.perFacet(tally.Everything), c.selected(&f)), nil
+		return worldNeed
+	}
+	_, around := wholeHours(f)
+	return need{seconds: true, window: around, summary: kindHours}
+}
+
+// countByFacet counts whole hours by their summary, and rows of the parts of an hour at
+// the ends of a filter's time, unless they are many. c is what countNeed asks for.
+func (s *Store) countByFacet(ctx context.Context, tx pgx.Tx, f dlq.Filter, c *counts) (n int64, err error) {
+	selected := c.selected(&f)
+	if f.Since == nil && f.Until == nil {
+		return sum(c.perFacet(tally.Everything), selected), nil
 	}
 	inside, around := wholeHours(f)
-	c, err := s.read(ctx, tx, need{seconds: true, window: around, summary: kindHours})
-	if err != nil {
-		return 0, err
-	}
-	selected := c.selected(&f)
 	before, behind := around, around
 	before.SecondTo, behind.SecondFrom = inside.SecondFrom, inside.SecondTo
 	if sum(c.perFacet(before), nil)+sum(c.perFacet(behind), nil) <= s.maxRest {
@@ -204,6 +230,7 @@ func (s *Store) countByFacet(ctx context.Context, tx pgx.Tx, f dlq.Filter) (n in
 	if err != nil {
 		return 0, err
 	}
+	selected = c.selected(&f)
 	count := func(e entry) { n += int64(e.Weight) }
 	c.each(selected, count)
 	c.eachRest(selected, count)

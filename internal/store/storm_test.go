@@ -42,6 +42,18 @@ func wantRightCounts(t *testing.T, s *store.Store) int64 {
 	return found.Letters
 }
 
+// wantPageAsCounted holds a page with all letters of a filter against their count.
+func wantPageAsCounted(t *testing.T, s *store.Store, f dlq.Filter) {
+	t.Helper()
+	page, n, err := s.CountedLetters(t.Context(), f, 5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if int64(len(page.Letters)) != n {
+		t.Errorf("%s: %d letters, counted as %d", f.Values().Encode(), len(page.Letters), n)
+	}
+}
+
 // TestCountsAreRightThroughAStorm captures, redrives, quarantines and deletes from
 // several connections while two processes fold; in every snapshot meanwhile the
 // counts are those of the letters.
@@ -115,7 +127,7 @@ func TestCountsAreRightThroughAStorm(t *testing.T) {
 			}
 		})
 	}
-	checks := 0
+	checks, since := 0, time.Now().Add(-90*time.Minute-time.Millisecond)
 	done := make(chan error, 1)
 	go func() { done <- storm.Wait() }()
 	for running := true; running; checks++ {
@@ -128,6 +140,9 @@ func TestCountsAreRightThroughAStorm(t *testing.T) {
 		default:
 		}
 		wantRightCounts(t, s)
+		wantPageAsCounted(t, s, dlq.Filter{})
+		wantPageAsCounted(t, s, dlq.Filter{Statuses: dlq.Statuses, Since: &since, Classes: []dlq.Class{dlq.ClassCRSMismatch}})
+		wantPageAsCounted(t, s, dlq.Filter{BBox: &dlq.Box{West: -180, South: 0, East: 0, North: 90}})
 	}
 	close(calm)
 	if err := folds.Wait(); err != nil {
