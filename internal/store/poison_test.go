@@ -109,6 +109,36 @@ func TestAPoisonRowTouchesItsOwnEventAlone(t *testing.T) {
 	}
 }
 
+// TestACrowdSharesCommits counts the transactions that wrote what many handed over at
+// once, one event each.
+func TestACrowdSharesCommits(t *testing.T) {
+	t.Parallel()
+	s := newStorm(t)
+	const commits = 10 // two runners that fill up, and stragglers
+	held(t, s, "events", func(n int) {
+		event := dlq.NewEvent{WorkKey: fmt.Sprintf("crowd-%03d", n), Source: "test", Body: []byte("{}"), MediaType: "application/geo+json"}
+		if receipts, err := s.Accept(t.Context(), []dlq.NewEvent{event}); err != nil || len(receipts) != 1 || receipts[0].Duplicate {
+			t.Errorf("%d: %v, %v", n, receipts, err)
+		}
+	})
+	const written = "select count(distinct xmin::text) from events"
+	if n := s.number(t, "select count(*) from events e join river_job j on j.id = e.job_id and j.xmin = e.xmin"); n != crowd {
+		t.Errorf("%d events with jobs of their own commits", n)
+	}
+	if n := s.number(t, written); n > commits {
+		t.Errorf("accepted in %d commits", n)
+	}
+	events := acceptCrowd(t, s, "ending")
+	held(t, s, "features", func(n int) {
+		if err := s.Complete(t.Context(), events[n], 1, &store.Feature{Properties: []byte("{}")}); err != nil {
+			t.Errorf("%d: %v", n, err)
+		}
+	})
+	if n := s.number(t, written+" where state = 'processed'"); n > commits || s.number(t, "select count(*) from features") != crowd {
+		t.Errorf("ended in %d commits", n)
+	}
+}
+
 func TestAGeometryThatIsRefusedIsRefusedAlone(t *testing.T) {
 	t.Parallel()
 	s := newStorm(t)
