@@ -76,17 +76,17 @@ func either(column, or []byte) []byte {
 
 // header is a block as far as it tells whether it is needed.
 type header struct {
-	id     int64
-	kind   int
-	summed bool // beside it there is a summary that suffices
+	id      int64
+	kind    int
+	covered bool // by a summary that suffices
 }
 
 // headersSQL selects the blocks that may count in a window: summaries where they
 // suffice, and beside them what is summed only around the seconds that part an hour,
 // or a day. A run that an older version wrote may lack a summary.
-const headersSQL = `select b.id, b.kind, b.suffices from (
-		select b.*, b.run in (select run from letter_blocks where kind = nullif(@summary::smallint, 0)) as suffices from letter_blocks b) b
-	where case when b.kind = 0 and not b.suffices
+const headersSQL = `select b.id, b.kind, b.covered from (
+		select b.*, b.run in (select run from letter_blocks where kind = nullif(@summary::smallint, 0)) as covered from letter_blocks b) b
+	where case when b.kind = 0 and not b.covered
 			then b.second_to >= @second_from and b.second_from < @second_to and b.cell_to >= @cell_from and b.cell_from < @cell_to
 		when b.kind = 0 then exists (select from unnest(@edges::bigint[]) e where b.second_to >= e and b.second_from < e + @grain)
 		else b.kind = @summary and b.second_to >= @second_from and b.second_from < @second_to end`
@@ -100,7 +100,7 @@ func (n *need) headersArgs() pgx.NamedArgs {
 }
 
 func scanHeader(row pgx.CollectableRow) (h header, err error) {
-	return h, row.Scan(&h.id, &h.kind, &h.summed)
+	return h, row.Scan(&h.id, &h.kind, &h.covered)
 }
 
 // bodiesSQL reads blocks, with the columns that are needed.
@@ -154,7 +154,7 @@ func (s *Store) pieces(ctx context.Context, tx pgx.Tx, headers []header, n need)
 		switch {
 		case h.kind != kindFull:
 			windows = inside
-		case h.summed:
+		case h.covered:
 			windows = edges
 		}
 		pieces = append(pieces, piece{blocks[h.id], windows})

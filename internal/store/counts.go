@@ -73,7 +73,6 @@ type need struct {
 type counts struct {
 	facets  []*facet // by id, those of the log that are not folded yet behind
 	pieces  []piece
-	log     *tally.Block // what is not folded yet, one of the pieces, or nil
 	rest    *tally.Block // letters in the parts of a second at the window's ends, or nil
 	version string       // differs whenever a letter was written in between
 }
@@ -113,8 +112,8 @@ func (c *counts) perFacet(w tally.Window) []int64 {
 	return sums
 }
 
-// sum adds up what the selected facets have; nil selects all.
-func sum(perFacet []int64, selected []bool) (n int64) {
+// total is what the selected facets have; nil selects all.
+func total(perFacet []int64, selected []bool) (n int64) {
 	for id, letters := range perFacet {
 		if selected == nil || selected[id] {
 			n += letters
@@ -227,7 +226,8 @@ func (s *Store) readEach(ctx context.Context, tx pgx.Tx, needs ...need) ([]*coun
 		return nil, err
 	}
 	common := counts{version: fmt.Sprintf("%s.%d", fold, len(changes)), facets: s.facets.add(facets)}
-	if err := common.addLetters(ctx, tx, changes, rest); err != nil {
+	log, err := common.addLetters(ctx, tx, changes, rest)
+	if err != nil {
 		return nil, err
 	}
 	out := make([]*counts, len(needs))
@@ -236,17 +236,17 @@ func (s *Store) readEach(ctx context.Context, tx pgx.Tx, needs ...need) ([]*coun
 		if c.pieces, err = s.pieces(ctx, tx, headers[i], n); err != nil {
 			return nil, err
 		}
-		if c.log != nil {
-			c.pieces = append(c.pieces, piece{c.log, []tally.Window{n.window}})
+		if log != nil {
+			c.pieces = append(c.pieces, piece{log, []tally.Window{n.window}})
 		}
 		out[i] = &c
 	}
 	return out, nil
 }
 
-// addLetters adds what the log says, and the letters in parts of a second. Facets
-// that were not folded yet get numbers of their own.
-func (c *counts) addLetters(ctx context.Context, tx pgx.Tx, changes []change, rest []side) error {
+// addLetters adds the letters in parts of a second, and returns what the log says, or
+// nil. Facets that were not folded yet get numbers of their own.
+func (c *counts) addLetters(ctx context.Context, tx pgx.Tx, changes []change, rest []side) (log *tally.Block, err error) {
 	var unknown []int64
 	seen := map[int64]bool{}
 	sides := make([]*side, 0, 2*len(changes)+len(rest))
@@ -264,11 +264,11 @@ func (c *counts) addLetters(ctx context.Context, tx pgx.Tx, changes []change, re
 	}
 	if len(unknown) > 0 {
 		if err := c.nameUnknown(ctx, tx, unknown, sides); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if entries := appendKnown(nil, changes); len(entries) > 0 {
-		c.log = tally.Pack(entries)
+		log = tally.Pack(entries)
 	}
 	entries := make([]tally.Entry, 0, len(rest))
 	for i := range rest {
@@ -279,7 +279,7 @@ func (c *counts) addLetters(ctx context.Context, tx pgx.Tx, changes []change, re
 	if len(entries) > 0 {
 		c.rest = tally.Pack(entries)
 	}
-	return nil
+	return log, nil
 }
 
 // nameUnknown numbers facets of the log. One that has no letter any more counts

@@ -123,7 +123,7 @@ type newestQuery struct {
 func (q *newestQuery) counted(ctx context.Context, f dlq.Filter, c *counts) ([]dlq.Letter, error) {
 	selected := c.selected(&f)
 	letters := c.perFacet(tally.Everything)
-	all, some := sum(letters, nil), sum(letters, selected)
+	all, some := total(letters, nil), total(letters, selected)
 	if some == 0 {
 		return nil, nil
 	}
@@ -217,14 +217,14 @@ func countNeed(f dlq.Filter) need {
 func (s *Store) countByFacet(ctx context.Context, tx pgx.Tx, f dlq.Filter, c *counts) (n int64, err error) {
 	selected := c.selected(&f)
 	if f.Since == nil && f.Until == nil {
-		return sum(c.perFacet(tally.Everything), selected), nil
+		return total(c.perFacet(tally.Everything), selected), nil
 	}
 	inside, around := wholeHours(f)
 	before, behind := around, around
 	before.SecondTo, behind.SecondFrom = inside.SecondFrom, inside.SecondTo
-	if sum(c.perFacet(before), nil)+sum(c.perFacet(behind), nil) <= s.maxRest {
+	if total(c.perFacet(before), nil)+total(c.perFacet(behind), nil) <= s.maxRest {
 		n, err = countParts(ctx, tx, parts(f, time.Hour), c.hashes(selected))
-		return n + sum(c.perFacet(inside), selected), err
+		return n + total(c.perFacet(inside), selected), err
 	}
 	c, err = s.read(ctx, tx, need{seconds: true, window: wholeSeconds(f), summary: kindHours, edges: parting(wholeSeconds(f), hour), rest: f})
 	if err != nil {

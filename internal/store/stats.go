@@ -212,7 +212,7 @@ func (s *Store) countDepth(ctx context.Context, tx pgx.Tx, depth *dlq.Depth) err
 	if err != nil {
 		return err
 	}
-	depth.InLastHour = sum(recent.perFacet(lastHour), nil)
+	depth.InLastHour = total(recent.perFacet(lastHour), nil)
 	for id, n := range perFacet {
 		f := c.facets[id]
 		if f == nil {
