@@ -36,7 +36,7 @@ const (
 	queueEvents     = 100_000
 	redriveLetters  = 100_000
 	noopJobs        = 60_000
-	sustainedRate   = 5_000 // events a second
+	sustainedRate   = 5_200 // events a second
 	sustainedTime   = 2 * time.Minute
 	uploadBytes     = 32 << 20
 )
