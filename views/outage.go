@@ -24,6 +24,15 @@ func (o Outage) headline() string {
 	return "The database " + o.Reason + " since " + o.Since.UTC().Format("15:04:05 UTC") + " (" + age(o.Now.Sub(o.Since)) + ")."
 }
 
+// lasting is the headline for a page that stays: without what changes by the second.
+func (o Outage) lasting() string {
+	taken := "Events and reports are still taken."
+	if o.Full {
+		taken = "The spool is full: nothing more is taken."
+	}
+	return "The database " + o.Reason + " since " + o.Since.UTC().Format("15:04:05 UTC") + ". " + taken
+}
+
 // effect is what is still done meanwhile, and what is not.
 func (o Outage) effect() string {
 	waiting := count(o.Waiting, "event or report waits", "events and reports wait") + " on this server’s disk"

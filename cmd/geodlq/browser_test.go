@@ -620,3 +620,36 @@ func TestTheMapFollowsWhatIsDoneToALetter(t *testing.T) {
 	p.until("the letter to be gone from the map", func() bool { return p.color(x, y) != sign })
 	p.clean()
 }
+
+// TestAPageComesBackByItselfAfterAnOutage leaves three pages open while PostgreSQL is
+// stopped: the list, one that could not be shown, and one that is not swapped.
+func TestAPageComesBackByItselfAfterAnOutage(t *testing.T) {
+	pg := startPostgres(t)
+	s := startCommand(t, "serve", pg.cluster.URL(), nil)
+	s.post("bad", bowtie)
+	s.settle("bad")
+	list, none, ledger := s.newPage(t, 1440, 900), s.newPage(t, 1440, 900), s.newPage(t, 1440, 900)
+	list.open("/")
+	ledger.open("/ledger")
+	pg.stop(fast)
+	list.click(`#filters a[href*="class=invalid_geometry"]`)
+	list.until("the list to say so", func() bool { return strings.Contains(list.text("#alerts .away"), "The database can't be reached since") })
+	if !list.has("#rows .row") {
+		t.Error("the letters that were shown are gone")
+	}
+	said := list.text("#alerts .away")
+	none.open("/")
+	none.until("the page to say so", func() bool { return none.has("[data-retry]") })
+	list.shot("outage")
+	time.Sleep(7 * time.Second) // it looks again twice
+	if again := list.text("#alerts .away"); again != said {
+		t.Errorf("it goes on talking: %q, then %q", said, again)
+	}
+	pg.start()
+	for name, p := range map[string]*page{"list": list, "none": none} {
+		p.until(name+" to be back", func() bool { return p.has("#rows .row") && p.text("#alerts") == "" && p.text("#outage") == "" })
+	}
+	if ledger.text("#outage") != "" {
+		t.Error("the ledger speaks of an outage that it was never told of")
+	}
+}

@@ -24,6 +24,7 @@ const (
 // database is a migrated database, ours or the one that DATABASE_URL names.
 type database struct {
 	store   *pgxpool.Pool
+	hangs   *store.Watch // over the store's pool
 	river   *pgxpool.Pool
 	cluster *localpg.Cluster // nil with DATABASE_URL
 	url     string
@@ -55,7 +56,7 @@ func connect(ctx context.Context, c config, logger *slog.Logger) (*database, err
 		}
 		db.url = db.cluster.URL()
 	}
-	if db.store, err = store.Connect(ctx, db.url, storeConns); err == nil {
+	if db.store, db.hangs, err = store.ConnectWatched(ctx, db.url, storeConns); err == nil {
 		db.river, err = store.ConnectRiver(ctx, db.url, riverConns)
 	}
 	if err != nil {

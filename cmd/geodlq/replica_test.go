@@ -120,10 +120,12 @@ func (r *standby) urlFor(database string) string {
 	return u.String()
 }
 
-// signal signals all processes of the server, which lead groups of their own, and then
-// itself.
-func (r *standby) signal(signal syscall.Signal) {
-	server := r.server.Process.Pid
+// signal signals all processes of the server.
+func (r *standby) signal(signal syscall.Signal) { signalServer(r.server.Process.Pid, signal) }
+
+// signalServer signals all processes of a PostgreSQL, which lead groups of their own,
+// and then itself.
+func signalServer(server int, signal syscall.Signal) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
 		text, _ := os.ReadFile(path)

@@ -99,6 +99,7 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 		front.Away(away)
 	}
 	group.Go(func() error { return p.runLoader(ctx, db, front) })
+	group.Go(func() error { db.hangs.Run(ctx, front.Away); return nil })
 	if withJobs {
 		group.Go(func() error { return p.runJobs(ctx, db, s, logger) })
 	}

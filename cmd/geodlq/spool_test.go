@@ -152,6 +152,42 @@ func TestEventsAreTakenWhilePostgreSQLIsStopped(t *testing.T) {
 	}
 }
 
+func TestADatabaseThatHangsIsFoundOutThoughNoEventComes(t *testing.T) {
+	t.Parallel()
+	pg := startPostgres(t)
+	s := startCommand(t, "serve", pg.cluster.URL(), nil)
+	s.post("bad", bowtie)
+	letter := fmt.Sprintf("/letters/%.0f", s.settle("bad")["letter_id"])
+	html := map[string]string{"Accept": "text/html"}
+	s.do("GET", "/", html, nil) // its connections stand
+	hang, server := time.Now(), pg.pid()
+	signalServer(server, syscall.SIGSTOP)
+	defer time.AfterFunc(30*time.Second, func() { signalServer(server, syscall.SIGCONT) }).Stop()
+	defer signalServer(server, syscall.SIGCONT)
+	var readers sync.WaitGroup
+	for _, path := range []string{"/", letter, "/v1/dead-letters?since=1h", "/tiles/0/0/0.mvt", "/redrives"} {
+		readers.Go(func() {
+			if a := s.do("GET", path, html, nil); a.status != 503 {
+				t.Errorf("%s: %d", path, a.status)
+			}
+		})
+	}
+	readers.Wait()
+	if took := time.Since(hang); took > 15*time.Second { // 10 s, and what a busy machine adds
+		t.Errorf("readers waited for %v", took)
+	}
+	again := time.Now()
+	page := s.do("GET", "/", html, nil)
+	if page.status != 503 || !strings.Contains(string(page.body), "The database does not answer since") || time.Since(again) > 5*time.Second {
+		t.Errorf("%d after %v", page.status, time.Since(again))
+	}
+	signalServer(server, syscall.SIGCONT)
+	s.eventually("the page to be back", func() bool {
+		page := s.do("GET", "/", html, nil)
+		return page.status == 200 && !strings.Contains(string(page.body), "The database")
+	})
+}
+
 // startBehindCable runs a command whose way to the database can be cut; the test's own
 // can't.
 func startBehindCable(t *testing.T, command string) (*server, *cable) {

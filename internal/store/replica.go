@@ -66,8 +66,7 @@ const (
 func connectReplica(ctx context.Context, url string, maxConns int32, of *sockets) (*pgxpool.Pool, error) {
 	return connect(ctx, url, func(c *pgxpool.Config) {
 		c.MaxConns = maxConns
-		of.dial, of.open = c.ConnConfig.DialFunc, map[*socket]struct{}{}
-		c.ConnConfig.DialFunc = of.keep
+		of.watch(c)
 		if c.ConnConfig.ConnectTimeout == 0 {
 			c.ConnConfig.ConnectTimeout = replicaConnect
 		}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // sockets are the open connections to a server, to be cut at once when it hangs. The
@@ -21,6 +22,12 @@ type sockets struct {
 type socket struct {
 	net.Conn
 	of *sockets
+}
+
+// watch keeps the connections of a pool that is made by c.
+func (s *sockets) watch(c *pgxpool.Config) {
+	s.dial, s.open = c.ConnConfig.DialFunc, map[*socket]struct{}{}
+	c.ConnConfig.DialFunc = s.keep
 }
 
 // keep dials, and keeps the connection here until it is closed.

@@ -57,12 +57,14 @@ func New(pool *pgxpool.Pool, bucket *payload.Bucket, rules Rules) *Store {
 // cancels its query on the server too, so that an abandoned topology check does
 // not go on.
 func Connect(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
-	return connect(ctx, url, func(c *pgxpool.Config) {
-		c.MaxConns = maxConns
-		c.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-			return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: 5 * time.Second}
-		}
-	})
+	return connect(ctx, url, func(c *pgxpool.Config) { adaptStore(c, maxConns) })
+}
+
+func adaptStore(c *pgxpool.Config, maxConns int32) {
+	c.MaxConns = maxConns
+	c.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: 5 * time.Second}
+	}
 }
 
 // ConnectRiver opens River's own pool. Its notifier interrupts a wait by its

@@ -2,7 +2,8 @@
 import { find, all } from "./dom.ts";
 import { help, startKeys } from "./keys.ts";
 import { startLocalTime } from "./localtime.ts";
-import { here, kind, onArrival, refresh, rememberView, startNavigation, viewedBy, visit } from "./navigate.ts";
+import { here, isAway, kind, onArrival, refresh, rememberView, startNavigation, viewedBy, visit } from "./navigate.ts";
+import { startRecovery } from "./recovery.ts";
 import { readState, type Box, type MapHandle, type Mount, type Page } from "./state.ts";
 import { startTicks, untick } from "./ticks.ts";
 import { startTimeline } from "./timeline.ts";
@@ -67,9 +68,9 @@ async function startMap(): Promise<void> {
   // The figures change with what is done to letters, and then so do the tiles.
   const figures = (): string | null | undefined => find("#orderlegend, #filters")?.textContent;
   let shown = figures();
-  onArrival((before) => {
+  onArrival((before, wasAway) => {
     const now = figures();
-    const changed = now !== shown;
+    const changed = now !== shown || wasAway; // whose tiles may have failed
     shown = now;
     // The list and the charts are seen first: drawing a map takes longer.
     afterPaint(() => {
@@ -91,26 +92,13 @@ let polling = false;
 async function poll(): Promise<void> {
   if (polling) return;
   polling = true;
-  for (let failures = 0; readState().running; ) {
-    await sleep(1000 * 2 ** Math.min(failures, 4));
-    if (document.hidden) continue;
-    await refresh(true);
-    failures = find("#alerts .failed") ? failures + 1 : 0;
+  while (readState().running) {
+    await sleep(1000);
+    if (!document.hidden && !isAway()) await refresh(true);
   }
   polling = false;
 }
 
-/** Looks again until the page can be had, and then loads it. */
-async function retry(): Promise<void> {
-  for (;;) {
-    await sleep(3000);
-    if (document.hidden) continue;
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
-    if (answer && answer.status < 500) return location.reload();
-  }
-}
-
-if (find("[data-retry]")) void retry();
 // Where room is short the legend waits to be asked for.
 if (innerWidth < 1280) find(".legend")?.removeAttribute("open");
 startNavigation();
@@ -119,6 +107,7 @@ startTimeline();
 startUndo();
 startLocalTime();
 startKeys(() => map);
+void startRecovery();
 document.addEventListener("click", (e) => {
   const target = e.target as Element;
   const tool = target.closest<HTMLElement>("[data-do]")?.dataset.do;

@@ -2,7 +2,7 @@
 // same URL as the browser would, and the regions of the answer take the place of
 // those that stand. The map's canvas is in none of them and lives on.
 import htmx from "htmx.org";
-import { alertAbout, dismiss } from "./alerts.ts";
+import { alertAbout, dismiss, says } from "./alerts.ts";
 import { all, find } from "./dom.ts";
 import { readState } from "./state.ts";
 
@@ -27,19 +27,33 @@ interface Context {
   response: { raw: Response; status: number };
 }
 
+/** How a page was left for the next. */
+interface Leaving {
+  before: string;
+  wasAway: boolean;
+  quiet: boolean;
+}
+
 let mapView = () => "";
 let loaded = location.pathname + location.search;
 let loadedAt = Date.now();
 let waiting = 0;
-const arrivals: ((before: string) => void)[] = [];
+let away = false; // the server, or its database, at the last answer
+const arrivals: ((before: string, wasAway: boolean) => void)[] = [];
 
 export const kind = (): string => document.body.classList[0] ?? "";
 
 /** Whether this page's regions are swapped. */
 export const swaps = (): boolean => kind() in regions && find("#state") !== null;
 
-/** Calls f with the path before, each time after the regions changed. */
-export function onArrival(f: (before: string) => void): void {
+export const isAway = (): boolean => away;
+
+/** Whether somebody waits for an answer. */
+export const isBusy = (): boolean => waiting > 0;
+
+/** Calls f each time after the regions changed: with the path before, and whether the
+ * answer before was that the server or its database is away. */
+export function onArrival(f: (before: string, wasAway: boolean) => void): void {
   arrivals.push(f);
 }
 
@@ -102,6 +116,7 @@ export const refresh = (quiet = false): Promise<void> => visit(location.href, { 
 
 async function send(verb: string, url: URL, source: HTMLElement, how: History, quiet: boolean, again: () => void, event?: Event): Promise<void> {
   const before = loaded;
+  const wasAway = away;
   let arrived: Context | null = null;
   // A request that another one replaces ends before or after that one begins:
   // each has its own ears.
@@ -114,9 +129,12 @@ async function send(verb: string, url: URL, source: HTMLElement, how: History, q
     const ctx = mine(e);
     if (!ctx) return;
     const problem = problemOf(ctx);
+    away = ctx.response.status === 503;
     if (problem) {
       e.preventDefault();
-      alertAbout("failed", problem, verb === "GET" ? "Retry" : "Refresh", verb === "GET" ? again : () => void refresh());
+      if (verb !== "GET") alertAbout("failed", problem, "Refresh", () => void refresh());
+      else if (away) sayAway(problem, quiet, again);
+      else alertAbout("failed", problem, "Retry", again);
     } else if (kindOf(ctx.text) !== kind()) {
       e.preventDefault();
       location.assign(ctx.response.raw.url);
@@ -125,7 +143,10 @@ async function send(verb: string, url: URL, source: HTMLElement, how: History, q
     }
   };
   const failed = (e: Event): void => {
-    if (mine(e)) alertAbout("failed", "The server can’t be reached; what is shown is as it was.", "Retry", again);
+    if (!mine(e)) return;
+    away = true;
+    if (verb === "GET") sayAway("The server can’t be reached.", quiet, again);
+    else alertAbout("failed", "The server can’t be reached; what was asked may not have been done.", "Retry", again);
   };
   document.addEventListener("htmx:after:request", answered);
   document.addEventListener("htmx:error", failed);
@@ -144,22 +165,34 @@ async function send(verb: string, url: URL, source: HTMLElement, how: History, q
     document.removeEventListener("htmx:after:request", answered);
     document.removeEventListener("htmx:error", failed);
   }
-  if (arrived) settle(arrived, how, before, url);
+  if (arrived) settle(arrived, how, { before, wasAway, quiet }, url);
 }
 
-function settle(ctx: Context, how: History, before: string, asked: URL): void {
+// It is asked again all the time: who asked himself keeps his own way on.
+function sayAway(problem: string, quiet: boolean, again: () => void): void {
+  const text = `${problem} What is shown is as of ${new Date(loadedAt).toISOString().slice(11, 19)} UTC; it comes back by itself.`;
+  if (!quiet || !says("away", text)) alertAbout("away", text, "Retry", again);
+}
+
+function settle(ctx: Context, how: History, { before, wasAway, quiet }: Leaving, asked: URL): void {
   const final = new URL(ctx.response.raw.url || asked, location.href);
   put(how, absolute(final));
   const title = /<title>([^<]*)<\/title>/.exec(ctx.text)?.[1];
   if (title) document.title = new DOMParser().parseFromString(title, "text/html").body.textContent ?? document.title;
   loadedAt = Date.now();
-  dismiss("failed");
+  dismiss("away");
   dismiss("stale");
+  if (!quiet) tidy();
+  for (const f of arrivals) f(before, wasAway);
+}
+
+// What was left standing about is of the page before.
+function tidy(): void {
+  dismiss("failed");
   for (const input of all<HTMLInputElement>("main input, aside input, section input, #search input")) {
     if (input !== document.activeElement && input.type !== "checkbox") input.value = input.getAttribute("value") ?? "";
   }
   for (const menu of all("details.more[open], details.times[open], .boxtools details[open]")) menu.removeAttribute("open");
-  for (const f of arrivals) f(before);
 }
 
 const kindOf = (text: string): string => /<body[^>]*\sclass="(\w+)/.exec(text)?.[1] ?? "";
@@ -167,6 +200,8 @@ const kindOf = (text: string): string => /<body[^>]*\sclass="(\w+)/.exec(text)?.
 function problemOf(ctx: Context): string {
   if (ctx.response.status < 400) return "";
   const page = new DOMParser().parseFromString(ctx.text, "text/html");
+  const outage = page.querySelector("[data-outage]");
+  if (outage) return outage.getAttribute("data-outage") ?? "";
   const said = (page.querySelector(".notice.bad") ?? page.querySelector(".empty .detail") ?? page.querySelector(".empty h1"))?.textContent?.trim();
   if (said) return said;
   return ctx.response.status >= 500 ? "The server could not answer; what is shown is as it was." : "The server refused that.";

@@ -1,0 +1,26 @@
+// Coming back after an outage: while the server or its database is away, the page
+// looks again by itself.
+import { find } from "./dom.ts";
+import { isAway, isBusy, refresh, swaps } from "./navigate.ts";
+
+const every = 3000; // ms
+
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** A page whose regions are not swapped: one that could not be shown is loaded, of
+ * another the banner alone is brought up to date. */
+async function lookAgain(): Promise<void> {
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
+  if (!answer || answer.status >= 500) return;
+  if (find("[data-retry]")) return location.reload();
+  const banner = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("#outage");
+  if (banner) find("#outage")?.replaceWith(banner);
+}
+
+export async function startRecovery(): Promise<void> {
+  for (;;) {
+    await sleep(every);
+    if (document.hidden || isBusy() || !(isAway() || find("#outage .alert, [data-retry]"))) continue;
+    await (swaps() ? refresh(true) : lookAgain());
+  }
+}
