@@ -633,7 +633,9 @@ func TestAPageComesBackByItselfAfterAnOutage(t *testing.T) {
 	ledger.open("/ledger")
 	pg.stop(fast)
 	list.click(`#filters a[href*="class=invalid_geometry"]`)
-	list.until("the list to say so", func() bool { return strings.Contains(list.text("#alerts .away"), "The database can't be reached since") })
+	list.until("the list to say so", func() bool {
+		return strings.Contains(list.text("#alerts .away"), "The database can't be reached since")
+	})
 	if !list.has("#rows .row") {
 		t.Error("the letters that were shown are gone")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -246,6 +247,46 @@ func TestACancelledOrderLeavesWhatDidNotGoPending(t *testing.T) {
 	}
 	if n := s.count("select count(*) from dead_letters where status = 'pending' and attempts = 1"); float64(n) != 60-went {
 		t.Errorf("%d letters are pending", n)
+	}
+}
+
+func TestAnOrderIsPausedWithoutWaitingForItsBatchAndCancelledBehindIt(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	s.spread(300)
+	s.exec("update dead_letters set status = 'pending'")
+	ctx := context.Background()
+	tx, err := s.db.Begin(ctx) // another's work on a letter of the first batch keeps it open
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, "select from dead_letters where id = (select max(id) from dead_letters) for update"); err != nil {
+		t.Fatal(err)
+	}
+	o := s.order(map[string]any{"action": "quarantine", "filter": map[string]any{"status": "pending"}}, 202)
+	s.eventually("the batch to wait", func() bool {
+		return s.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == 1
+	})
+	path := fmt.Sprintf("/v1/redrives/%.0f/", o["id"])
+	asked := time.Now()
+	if a := s.do("POST", path+"pause", nil, nil); a.status != 200 || a.json(t)["state"] != "paused" || time.Since(asked) > 5*time.Second {
+		t.Errorf("%d after %v: %s", a.status, time.Since(asked), a.body)
+	}
+	cancelled := make(chan answer)
+	go func() { cancelled <- s.do("POST", path+"cancel", nil, nil) }()
+	s.eventually("the cancelling to wait too", func() bool {
+		return s.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == 2
+	})
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-cancelled; a.status != 200 || a.json(t)["state"] != "cancelled" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	counts := s.orderState(o["id"])["counts"].(map[string]any)
+	if counts["replayed"] != 200.0 || counts["skipped"] != 100.0 || s.count("select count(*) from dead_letters where status = 'quarantined'") != 200 {
+		t.Errorf("%v", counts)
 	}
 }
 

@@ -189,7 +189,7 @@ func (s *Store) StartRedrive(ctx context.Context, id int64, reason string) error
 		"started_at = now(), reason = coalesce(nullif($3, ''), reason)", true, dlq.CleanText(reason, 500))
 }
 
-// PauseRedrive stops the feeding of a running order; what was fed goes on.
+// PauseRedrive stops the feeding of a running order; what was fed, or is being fed, goes on.
 func (s *Store) PauseRedrive(ctx context.Context, id int64) error {
 	return s.moveRedrive(ctx, id, dlq.RedrivePaused, "state = 'running'", "ended_at = null", false)
 }
@@ -269,7 +269,8 @@ func (s *Store) FeedRedrive(ctx context.Context, id int64, limit int) (int, erro
 			Actor  string
 			Reason string
 		}
-		err := tx.QueryRow(ctx, "select action, actor, reason from redrives where id = $1 and state = 'running' for share", id).
+		// A pause need not wait for the batch, as what would cancel or delete the order must.
+		err := tx.QueryRow(ctx, "select action, actor, reason from redrives where id = $1 and state = 'running' for key share", id).
 			Scan(&order.Action, &order.Actor, &order.Reason)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
@@ -364,6 +365,10 @@ select count(*) from next`
 // but has not begun to run. What runs goes on to its outcome.
 func (s *Store) CancelRedrive(ctx context.Context, id int64, actor string) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		// After the batch that is being fed: its letters are taken back too.
+		if _, err := tx.Exec(ctx, "select from redrives where id = $1 for update", id); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `update redrives set state = 'cancelled', ended_at = now()
 			where id = $1 and state in ('preview', 'running', 'paused')`, id)
 		if err != nil {
