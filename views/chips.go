@@ -47,11 +47,15 @@ func chips(f dlq.Filter, groups []dlq.Group, now time.Time) []chip {
 		}
 		add(chip{Name: "cause", Value: value, Title: g}, func(f *dlq.Filter) { f.Groups = toggle(f.Groups, g) })
 	}
+	at := func(t time.Time) string { return ago(t, now) }
+	if f.Since != nil && f.Until != nil && at(*f.Since) == at(*f.Until) { // apart by less than is said
+		at = exact
+	}
 	if f.Since != nil {
-		add(chip{Name: "failed since", Value: ago(*f.Since, now), Title: exact(*f.Since)}, func(f *dlq.Filter) { f.Since = nil })
+		add(chip{Name: "failed since", Value: at(*f.Since), Title: exact(*f.Since)}, func(f *dlq.Filter) { f.Since = nil })
 	}
 	if f.Until != nil {
-		add(chip{Name: "failed before", Value: ago(*f.Until, now), Title: exact(*f.Until)}, func(f *dlq.Filter) { f.Until = nil })
+		add(chip{Name: "failed before", Value: at(*f.Until), Title: exact(*f.Until)}, func(f *dlq.Filter) { f.Until = nil })
 	}
 	if f.Located != nil {
 		value := "some"

@@ -78,7 +78,7 @@ func age(d time.Duration) string {
 	return "now"
 }
 
-// span is a span in its two largest units: 3 d 4 h.
+// span is a span in its two largest units: 3 d 4 h. Below a second: under 1 s.
 func span(d time.Duration) string {
 	for i, u := range units {
 		if d < u.of {
@@ -92,7 +92,7 @@ func span(d time.Duration) string {
 		}
 		return text
 	}
-	return age(d)
+	return "under 1" + nbsp + "s"
 }
 
 // ago is how long before now t was, or how far ahead it lies.

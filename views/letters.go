@@ -91,6 +91,17 @@ func firstLine(text string) string {
 	return line
 }
 
+// middle is a text of at most so many characters: keys that begin alike are told apart
+// by their ends.
+func middle(text string, most int) string {
+	runes := []rune(text)
+	if len(runes) <= most {
+		return text
+	}
+	head := most / 2
+	return string(runes[:head]) + "…" + string(runes[len(runes)-(most-head-1):])
+}
+
 // matches says how many letters the filter selects.
 func matches(p TriagePage) string {
 	n := p.total()

@@ -47,6 +47,10 @@ func orderWord(a dlq.Action, f dlq.Filter) string {
 	return actionWord(a)
 }
 
+// leads reports whether an action is what a set of letters most likely waits for: to
+// reopen what is resolved is not.
+func leads(a dlq.Action, f dlq.Filter) bool { return orderWord(a, f) != "Reopen" }
+
 func actionWord(a dlq.Action) string {
 	switch a {
 	case dlq.ActionRedrive:

@@ -110,12 +110,13 @@ func (v *timelineView) tick(t time.Time) string {
 	return t.UTC().Format("15:04")
 }
 
-// ticks are the times along the axis, evenly.
+// ticks are the times along the axis, evenly; no more than there are bars, so that each
+// is called otherwise.
 func (v *timelineView) ticks() []time.Time {
-	const n = 4
+	n := min(4, max(1, int(v.End.Sub(v.Start)/v.Bucket)))
 	out := make([]time.Time, 0, n+1)
 	for i := range n + 1 {
-		out = append(out, v.Start.Add(v.End.Sub(v.Start)*time.Duration(i)/n))
+		out = append(out, v.Start.Add(v.End.Sub(v.Start)*time.Duration(i)/time.Duration(n)))
 	}
 	return out
 }

@@ -106,11 +106,20 @@ func (p *filterParser) texts(name string) []string {
 	return out
 }
 
+// listed is words as a sentence lists them.
+func listed[T ~string](words []T) string {
+	texts := make([]string, len(words))
+	for i, w := range words {
+		texts[i] = string(w)
+	}
+	return strings.Join(texts, ", ")
+}
+
 func words[T ~string](p *filterParser, name string, allowed []T) []T {
 	var out []T
 	for _, text := range p.texts(name) {
 		if !slices.Contains(allowed, T(text)) {
-			p.fail(name, "%.60q is none of %v", text, allowed)
+			p.fail(name, "%.60q is none of %s", text, listed(allowed))
 			continue
 		}
 		if !slices.Contains(out, T(text)) {

@@ -73,5 +73,20 @@ func (a Action) To() Status {
 	return ""
 }
 
+// Past is what was done, as in "it can't be released".
+func (a Action) Past() string {
+	switch a {
+	case ActionRedrive:
+		return "redriven"
+	case ActionQuarantine:
+		return "quarantined"
+	case ActionRelease:
+		return "released"
+	case ActionAbandon:
+		return "abandoned"
+	}
+	return string(a)
+}
+
 // Allowed reports whether a may be done to a letter of status s.
 func (a Action) Allowed(s Status) bool { return slices.Contains(a.From(), s) }

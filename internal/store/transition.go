@@ -127,8 +127,8 @@ func (s *Store) whoWasFirst(ctx context.Context, tx pgx.Tx, id int64, action dlq
 		return dlq.Conflict("a reported geotask is redriven by its owner, who runs the work; report its outcome here")
 	}
 	if actor == nil || at == nil || last == nil {
-		return dlq.Conflict("the letter is %s, so it can't take %s", status, action)
+		return dlq.Conflict("the letter is %s, so it can't be %s", status, action.Past())
 	}
-	return dlq.Conflict("the letter is %s since %s (%s by %s), so it can't take %s",
-		status, at.UTC().Format(time.RFC3339), *last, *actor, action)
+	return dlq.Conflict("the letter is %s since %s (%s by %s), so it can't be %s",
+		status, at.UTC().Format("2006-01-02 15:04:05 UTC"), *last, *actor, action.Past())
 }

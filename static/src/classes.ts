@@ -15,7 +15,7 @@ export const stateTokens = {
   replayed: "good",
   failed: "danger",
   quarantined: "text",
-  skipped: "coast",
+  skipped: "skipped",
   running: "accent",
   waiting: "muted",
 } as const;

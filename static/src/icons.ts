@@ -13,8 +13,8 @@ export interface Icon {
 /** Pixels of an icon to one of the page. */
 export const pixelRatio = 2;
 
-/** How large a cell of so many letters is, in pixels of the page. */
-const radius = (n: number): number => (n <= 1 ? 9 : Math.round(Math.min(12.5 + 4.6 * Math.log10(n) + (n >= 1000 ? 3 : 0), 36)));
+/** How large a cell of so many letters is, in pixels of the page: hardly over its neighbours, whose numbers are to be read. */
+const radius = (n: number): number => (n <= 1 ? 9 : Math.round(Math.min(11.5 + 3.9 * Math.log10(n) + (n >= 1000 ? 2 : 0), 28)));
 
 /** A count in at most four characters: 46, 1.3k, 12k, 3.4M. */
 export function short(n: number): string {

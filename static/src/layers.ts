@@ -111,7 +111,8 @@ export function openLayers(theme: Theme): LayerSpecification[] {
     },
     {
       id: "open-anchor", type: "circle", ...part("anchor"),
-      paint: { "circle-radius": 13, "circle-color": "transparent", "circle-stroke-color": theme.accent, "circle-stroke-width": 3 },
+      // A halo, wider than any ring of a status.
+      paint: { "circle-radius": 18, "circle-color": theme.accent, "circle-opacity": 0.2, "circle-stroke-color": theme.accent, "circle-stroke-width": 2.5 },
     },
     {
       id: "open-guess", type: "symbol", ...part("sign"),

@@ -201,6 +201,12 @@ export const mount: Mount = (element: HTMLElement, first: MapState, page: Page):
     map.easeTo({ center: [near, lat], zoom: Math.min(map.getZoom() + 2.5, 18) });
   });
 
+  const sees = (box: Box): boolean => {
+    const east = eastOf(box);
+    const [a, b] = [map.project([box[0], box[3]]), map.project([east, box[1]])];
+    return map.getBounds().contains([wrap((box[0] + east) / 2), (box[1] + box[3]) / 2]) && Math.max(b.x - a.x, b.y - a.y) > 12;
+  };
+
   const fitTo = (box: Box, maxZoom: number): void => {
     const room = Math.min(64, element.clientWidth / 8, element.clientHeight / 8);
     map.fitBounds(bounds(box), { padding: room, maxZoom, duration: 500 });
@@ -213,6 +219,8 @@ export const mount: Mount = (element: HTMLElement, first: MapState, page: Page):
       if (!styled) return;
       if (next.tiles && next.tiles !== before.tiles) map.getSource<VectorTileSource>("letters")?.setTiles([absolute(next.tiles)]);
       if (JSON.stringify([next.box, next.open]) !== JSON.stringify([before.box, before.open])) show();
+      // A box that was typed may be out of sight, or too small to be seen.
+      if (next.box && JSON.stringify(next.box) !== JSON.stringify(before.box) && !sees(next.box)) fitTo(next.box, 12);
       // A letter that opens out of sight is brought into it.
       if (next.open && next.open.id !== before.open?.id && next.open.anchor && !map.getBounds().contains(next.open.anchor)) {
         map.easeTo({ center: next.open.anchor });

@@ -106,6 +106,9 @@ export function visit(target: string | URL, { history: how = "push", quiet = fal
     location.assign(url);
     return Promise.resolve();
   }
+  // While a way back is offered, it stays offered.
+  const undo = find(".toast") && new URL(location.href).searchParams.get("undo");
+  if (undo && how === "push" && url.pathname === location.pathname) url.searchParams.set("undo", undo);
   const view = mapView();
   if (view && how !== "none" && kind() === "triage") url.searchParams.set("map", view);
   return send("GET", url, document.body, how, quiet, () => void visit(url, { history: how, quiet }));
@@ -117,6 +120,7 @@ export const refresh = (quiet = false): Promise<void> => visit(location.href, { 
 async function send(verb: string, url: URL, source: HTMLElement, how: History, quiet: boolean, again: () => void, event?: Event): Promise<void> {
   const before = loaded;
   const wasAway = away;
+  const focus = trail(document.activeElement);
   let arrived: Context | null = null;
   // A request that another one replaces ends before or after that one begins:
   // each has its own ears.
@@ -134,7 +138,7 @@ async function send(verb: string, url: URL, source: HTMLElement, how: History, q
       e.preventDefault();
       if (verb !== "GET") alertAbout("failed", problem, "Refresh", () => void refresh());
       else if (away) sayAway(problem, quiet, again);
-      else alertAbout("failed", problem, "Retry", again);
+      else alertAbout("failed", problem, ctx.response.status < 500 ? "Dismiss" : "Retry", ctx.response.status < 500 ? () => {} : again);
     } else if (kindOf(ctx.text) !== kind()) {
       e.preventDefault();
       location.assign(ctx.response.raw.url);
@@ -165,7 +169,27 @@ async function send(verb: string, url: URL, source: HTMLElement, how: History, q
     document.removeEventListener("htmx:after:request", answered);
     document.removeEventListener("htmx:error", failed);
   }
-  if (arrived) settle(arrived, how, { before, wasAway, quiet }, url);
+  if (!arrived) return;
+  settle(arrived, how, { before, wasAway, quiet }, url);
+  keepFocus(focus);
+}
+
+/** The ids around an element, from within. */
+function trail(element: Element | null): string[] {
+  const ids: string[] = [];
+  for (let e = element; e; e = e.parentElement) if (e.id) ids.push(e.id);
+  return ids;
+}
+
+// What had the focus may be gone, or be folded away: what is around it is next to it.
+function keepFocus(ids: string[]): void {
+  const lost = (): boolean => document.activeElement === document.body || document.activeElement === null;
+  for (const id of ids) {
+    if (!lost()) return;
+    const region = document.getElementById(id);
+    region?.focus({ preventScroll: true });
+    if (lost() && region) find("a[href], button, summary, input", region)?.focus({ preventScroll: true });
+  }
 }
 
 // It is asked again all the time: who asked himself keeps his own way on.
@@ -182,15 +206,16 @@ function settle(ctx: Context, how: History, { before, wasAway, quiet }: Leaving,
   loadedAt = Date.now();
   dismiss("away");
   dismiss("stale");
-  if (!quiet) tidy();
+  if (!quiet) tidy(how);
   for (const f of arrivals) f(before, wasAway);
 }
 
-// What was left standing about is of the page before.
-function tidy(): void {
+// What was left standing about is of the page before. What is being typed is kept, but
+// not over a step back.
+function tidy(how: History): void {
   dismiss("failed");
   for (const input of all<HTMLInputElement>("main input, aside input, section input, #search input")) {
-    if (input !== document.activeElement && input.type !== "checkbox") input.value = input.getAttribute("value") ?? "";
+    if ((input !== document.activeElement || how === "none") && input.type !== "checkbox") input.value = input.getAttribute("value") ?? "";
   }
   for (const menu of all("details.more[open], details.times[open], .boxtools details[open]")) menu.removeAttribute("open");
 }

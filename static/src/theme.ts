@@ -1,7 +1,7 @@
 // Colours for the canvas, from the tokens as they stand now.
 import { classTokens, stateTokens } from "./classes.ts";
 
-const names = ["surface", "text", "muted", "accent", "on-accent", "border", "danger", "good", "sea", "land", "coast"] as const;
+const names = ["surface", "text", "muted", "accent", "on-accent", "border", "danger", "good", "skipped", "sea", "land", "coast"] as const;
 
 export type Token = (typeof names)[number] | (typeof classTokens)[keyof typeof classTokens];
 export type Theme = Record<Token, string>;
