@@ -605,6 +605,35 @@ func TestABoxMayEndOutsideTheMap(t *testing.T) {
 	p.clean()
 }
 
+func TestATypedBoxIsGoneToAndAWrongOneIsNot(t *testing.T) {
+	s := startServer(t, nil)
+	s.report(map[string]any{"work_key": "k", "geometry": map[string]any{"type": "Point", "coordinates": []float64{30, 32}}}, "")
+	p := s.newPage(t, 1440, 900)
+	p.open("/?map=6/46/8")
+	p.mapReady()
+	enter := func(box string) {
+		if !p.has(".boxtools details[open]") {
+			p.click(".boxtools summary")
+		}
+		p.click("#bbox")
+		js[any](p, "document.querySelector('#bbox').select()")
+		p.do(chromedp.KeyEvent(box), chromedp.KeyEvent("\r"))
+	}
+	enter("30,99,36,36")
+	p.until("it to be refused", func() bool { return strings.Contains(p.text("#alerts .failed"), "bbox") && p.text("#alerts button") == "Dismiss" })
+	if view := p.query().Get("map"); view != "6/46/8" || js[string](p, "document.activeElement.id") != "bbox" {
+		t.Errorf("the map is at %s, the focus elsewhere", view)
+	}
+	enter("29,31,36,36")
+	p.until("the box to be seen", func() bool { return strings.Contains(p.query().Get("map"), "/33.5") && p.query().Get("bbox") == "29,31,36,36" })
+	if x, y := p.pixel(30, 32); x < 280 || x > 1000 || y < 150 || y > 780 {
+		t.Errorf("the letter is at %.0f %.0f", x, y)
+	}
+	if at := js[string](p, "document.activeElement.textContent"); !strings.HasPrefix(at, "Box:") {
+		t.Errorf("the focus is at %q", at)
+	}
+}
+
 func TestTheMapFollowsWhatIsDoneToALetter(t *testing.T) {
 	s := startServer(t, nil)
 	s.report(map[string]any{"work_key": "k", "geometry": map[string]any{"type": "Point", "coordinates": []float64{0, 0}}}, "")

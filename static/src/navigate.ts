@@ -183,7 +183,7 @@ function trail(element: Element | null): string[] {
 
 // What had the focus may be gone, or be folded away: what is around it is next to it.
 function keepFocus(ids: string[]): void {
-  const lost = (): boolean => document.activeElement === document.body || document.activeElement === null;
+  const lost = (): boolean => !document.activeElement?.checkVisibility() || document.activeElement === document.body;
   for (const id of ids) {
     if (!lost()) return;
     const region = document.getElementById(id);
