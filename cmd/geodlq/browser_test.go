@@ -620,12 +620,16 @@ func TestATypedBoxIsGoneToAndAWrongOneIsNot(t *testing.T) {
 		p.do(chromedp.KeyEvent(box), chromedp.KeyEvent("\r"))
 	}
 	enter("30,99,36,36")
-	p.until("it to be refused", func() bool { return strings.Contains(p.text("#alerts .failed"), "bbox") && p.text("#alerts button") == "Dismiss" })
+	p.until("it to be refused", func() bool {
+		return strings.Contains(p.text("#alerts .failed"), "bbox") && p.text("#alerts button") == "Dismiss"
+	})
 	if view := p.query().Get("map"); view != "6/46/8" || js[string](p, "document.activeElement.id") != "bbox" {
 		t.Errorf("the map is at %s, the focus elsewhere", view)
 	}
 	enter("29,31,36,36")
-	p.until("the box to be seen", func() bool { return strings.Contains(p.query().Get("map"), "/33.5") && p.query().Get("bbox") == "29,31,36,36" })
+	p.until("the box to be seen", func() bool {
+		return strings.Contains(p.query().Get("map"), "/33.5") && p.query().Get("bbox") == "29,31,36,36"
+	})
 	if x, y := p.pixel(30, 32); x < 280 || x > 1000 || y < 150 || y > 780 {
 		t.Errorf("the letter is at %.0f %.0f", x, y)
 	}
