@@ -683,6 +683,7 @@ func TestAPageComesBackByItselfAfterAnOutage(t *testing.T) {
 		t.Errorf("it goes on talking: %q, then %q", said, again)
 	}
 	pg.start()
+	list.until("what was asked for to be shown", func() bool { return list.query().Get("class") == "invalid_geometry" })
 	for name, p := range map[string]*page{"list": list, "none": none} {
 		p.until(name+" to be back", func() bool { return p.has("#rows .row") && p.text("#alerts") == "" && p.text("#outage") == "" })
 	}

@@ -232,9 +232,8 @@ func (d *Door) Away(err error) {
 	d.mu.Lock()
 	first := d.since.IsZero()
 	if first {
-		d.since = time.Now()
+		d.since, d.reason = time.Now(), store.WhyUnavailable(err)
 	}
-	d.reason = store.WhyUnavailable(err)
 	reason := d.reason
 	d.mu.Unlock()
 	if first {
@@ -242,6 +241,16 @@ func (d *Door) Away(err error) {
 		d.logger.Error("the database is away; events and reports are spooled", "how", reason, "error", err)
 	}
 	d.poke()
+}
+
+// because says anew how the database is away, as a look of our own found it: what those
+// find who merely wait there, such as a closed connection, says less.
+func (d *Door) because(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.since.IsZero() {
+		d.reason = store.WhyUnavailable(err)
+	}
 }
 
 func (d *Door) back() {

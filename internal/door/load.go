@@ -71,6 +71,7 @@ func (d *Door) turn(ctx context.Context) bool {
 	case ctx.Err() != nil:
 	case unavailable(err):
 		d.Away(err)
+		d.because(err)
 	default:
 		d.back() // it answered; something else is in the way
 		d.logger.Error("the spool could not be loaded; it is tried again", "error", err)

@@ -35,13 +35,16 @@ func ConnectWatched(ctx context.Context, url string, maxConns int32) (*pgxpool.P
 }
 
 // Run asks the server every two seconds, on one connection that it keeps for that,
-// until ctx ends. One that does not answer for 8 s is told to hangs, and the pool's
-// connections are cut: who waits on one fails now.
+// until ctx ends. One that begins to hang, and does not answer for 8 s, is told to hangs,
+// and the pool's connections are cut: who waits on one fails now.
 func (w *Watch) Run(ctx context.Context, hangs func(error)) {
 	var conn *pgx.Conn
+	var hung bool
 	for tick := time.NewTicker(watchEvery); ; {
 		err := w.look(ctx, &conn)
-		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		was := hung
+		hung = ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
+		if hung && !was { // who asks from now on knows, and has little patience
 			hangs(fmt.Errorf("watch: %w", err))
 			w.sockets.close()
 		}

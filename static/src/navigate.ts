@@ -39,6 +39,7 @@ let loaded = location.pathname + location.search;
 let loadedAt = Date.now();
 let waiting = 0;
 let away = false; // the server, or its database, at the last answer
+let wanted: { url: URL; how: History } | null = null; // what could not be shown since it is
 const arrivals: ((before: string, wasAway: boolean) => void)[] = [];
 
 export const kind = (): string => document.body.classList[0] ?? "";
@@ -117,6 +118,9 @@ export function visit(target: string | URL, { history: how = "push", quiet = fal
 /** Asks for this page again. */
 export const refresh = (quiet = false): Promise<void> => visit(location.href, { history: "none", quiet });
 
+/** Asks again, unasked, for what could not be shown, else for this page. */
+export const recover = (): Promise<void> => (wanted ? visit(wanted.url, { history: wanted.how, quiet: true }) : refresh(true));
+
 async function send(verb: string, url: URL, source: HTMLElement, how: History, quiet: boolean, again: () => void, event?: Event): Promise<void> {
   const before = loaded;
   const wasAway = away;
@@ -137,7 +141,7 @@ async function send(verb: string, url: URL, source: HTMLElement, how: History, q
     if (problem) {
       e.preventDefault();
       if (verb !== "GET") alertAbout("failed", problem, "Refresh", () => void refresh());
-      else if (away) sayAway(problem, quiet, again);
+      else if (away) sayAway(problem, quiet, url, how, again);
       else alertAbout("failed", problem, ctx.response.status < 500 ? "Dismiss" : "Retry", ctx.response.status < 500 ? () => {} : again);
     } else if (kindOf(ctx.text) !== kind()) {
       e.preventDefault();
@@ -149,7 +153,7 @@ async function send(verb: string, url: URL, source: HTMLElement, how: History, q
   const failed = (e: Event): void => {
     if (!mine(e)) return;
     away = true;
-    if (verb === "GET") sayAway("The server can’t be reached.", quiet, again);
+    if (verb === "GET") sayAway("The server can’t be reached.", quiet, url, how, again);
     else alertAbout("failed", "The server can’t be reached; what was asked may not have been done.", "Retry", again);
   };
   document.addEventListener("htmx:after:request", answered);
@@ -192,8 +196,9 @@ function keepFocus(ids: string[]): void {
   }
 }
 
-// It is asked again all the time: who asked himself keeps his own way on.
-function sayAway(problem: string, quiet: boolean, again: () => void): void {
+// It is asked again all the time, which is said once.
+function sayAway(problem: string, quiet: boolean, url: URL, how: History, again: () => void): void {
+  if (!quiet) wanted = { url, how };
   const text = `${problem} What is shown is as of ${new Date(loadedAt).toISOString().slice(11, 19)} UTC; it comes back by itself.`;
   if (!quiet || !says("away", text)) alertAbout("away", text, "Retry", again);
 }
@@ -204,6 +209,7 @@ function settle(ctx: Context, how: History, { before, wasAway, quiet }: Leaving,
   const title = /<title>([^<]*)<\/title>/.exec(ctx.text)?.[1];
   if (title) document.title = new DOMParser().parseFromString(title, "text/html").body.textContent ?? document.title;
   loadedAt = Date.now();
+  wanted = null;
   dismiss("away");
   dismiss("stale");
   if (!quiet) tidy(how);

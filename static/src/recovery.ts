@@ -1,7 +1,7 @@
 // Coming back after an outage: while the server or its database is away, the page
 // looks again by itself.
 import { find } from "./dom.ts";
-import { isAway, isBusy, refresh, swaps } from "./navigate.ts";
+import { isAway, isBusy, recover, swaps } from "./navigate.ts";
 
 const every = 3000; // ms
 
@@ -21,6 +21,6 @@ export async function startRecovery(): Promise<void> {
   for (;;) {
     await sleep(every);
     if (document.hidden || isBusy() || !(isAway() || find("#outage .alert, [data-retry]"))) continue;
-    await (swaps() ? refresh(true) : lookAgain());
+    await (swaps() ? recover() : lookAgain());
   }
 }
