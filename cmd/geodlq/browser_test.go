@@ -568,6 +568,26 @@ func TestThePagesAreAccessibleAndNothingIsCutOff(t *testing.T) {
 	}
 }
 
+func TestNumbersAreNeverCut(t *testing.T) {
+	s := startServer(t, nil)
+	s.exec(`insert into dead_letters (work_key, kind, task, source, stage, class, error, fingerprint, located_by, status)
+		select 'k' || i, 'event', 't', 's', 'parse', 'unsupported_format', 'no reader', 'g', 'none', 'pending' from generate_series(1, 30000) i`)
+	for _, width := range []int64{1440, 1024, 390} {
+		p := s.newPage(t, width, 844)
+		p.open("/#filters")
+		cut := js[[]string](p, `[...document.querySelectorAll(".rail .bar .n, .kpis dd, .group small span")].filter(e => e.checkVisibility()).filter(e => {
+			const text = document.createTreeWalker(e, NodeFilter.SHOW_TEXT), range = document.createRange();
+			while (text.nextNode() && !text.currentNode.data.trim());
+			range.selectNode(text.currentNode);
+			const number = range.getBoundingClientRect(), room = e.getBoundingClientRect();
+			return number.left < room.left - 1 || (number.right > room.right + 1 && !e.matches(".group *"));
+		}).map(e => e.innerText)`)
+		if len(cut) > 0 || p.text(`.bar[href*="unsupported_format"] .n`) == "" {
+			t.Errorf("at %d px: %q are cut", width, cut)
+		}
+	}
+}
+
 func TestTicksGoAlongFromPageToPage(t *testing.T) {
 	s := startServer(t, nil)
 	s.spread(120)
