@@ -1,4 +1,5 @@
 // Keys, never while somebody types.
+import { alertAbout } from "./alerts.ts";
 import { all, find, typing } from "./dom.ts";
 import { anyTicked } from "./ticks.ts";
 import type { MapHandle } from "./state.ts";
@@ -34,8 +35,15 @@ function act(verb: "redrive" | "quarantine", key: string): boolean {
   if (document.body.classList.contains("letter")) return press(find(`.act [data-key="${key}"]`));
   if (anyTicked()) return press(find(`#ticked button[value="${verb}"]`));
   const row = focusedRow();
-  if (row) return press(find(`.do [value="${verb}"]`, row));
+  if (row) return press(find(`.do [value="${verb}"]`, row)) || sayWhyNot(row, verb);
   return press(find(`#all [data-key="${key}"]`));
+}
+
+function sayWhyNot(row: HTMLElement, verb: "redrive" | "quarantine"): true {
+  const status = find(".status", row)?.textContent;
+  const done = verb === "redrive" ? "redriven" : "quarantined";
+  alertAbout("stale", status ? `This letter is ${status}, so it can’t be ${done}.` : `This letter’s work is run elsewhere, and is ${done} there.`, "Dismiss", () => {});
+  return true;
 }
 
 function escape(map: MapHandle | null): boolean {
