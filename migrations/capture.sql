@@ -31,6 +31,22 @@ begin
         return g;
     end if;
     tolerance := greatest(ST_XMax(g) - ST_XMin(g), ST_YMax(g) - ST_YMin(g)) / 2000;
+    -- Douglas-Peucker takes the square of the points of a zigzag: hundreds of thousands
+    -- would keep what is written together with it for minutes. So many are first put
+    -- on a grid, in one pass, and thousands thinned out by area (Visvalingam-Whyatt).
+    if ST_NPoints(s) > 200000 then
+        s := ST_SnapToGrid(s, tolerance);
+        if s is null or ST_NPoints(s) not between 1 and 200000 then
+            return ST_Envelope(g);
+        end if;
+    end if;
+    for i in 0..12 loop
+        exit when ST_NPoints(s) <= 2000;
+        s := coalesce(ST_SimplifyVW(s, tolerance * tolerance * 4 ^ i), s);
+    end loop;
+    if ST_NPoints(s) not between 4 and 2000 then
+        return ST_Envelope(g); -- of many parts, each of which would stay, or of one that no outline tells
+    end if;
     for i in 1..14 loop
         s := coalesce(ST_Simplify(s, tolerance, true), s);
         exit when ST_NPoints(s) <= 64;

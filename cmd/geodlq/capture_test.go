@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -299,5 +300,38 @@ func TestTheFenceHoldsOnBothSides(t *testing.T) {
 	}
 	if n := s.count("select count(*) from dead_letters"); n != 1 {
 		t.Errorf("%d letters", n)
+	}
+}
+
+// TestAZigzagKeepsNoOtherWaiting sends what takes the square of its points to thin out:
+// as an event among small ones that fail, and as a report.
+func TestAZigzagKeepsNoOtherWaiting(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	const n = 60_000
+	var ring strings.Builder
+	for i := range n {
+		y := 80 - 60*float64(i)/n
+		if i%2 == 0 {
+			y = -y
+		}
+		fmt.Fprintf(&ring, "[%.3f,%.4f],", float64(i)*170/n, y)
+	}
+	s.post("zigzag", `{"type":"Polygon","coordinates":[[`+ring.String()+`[0.000,-80.0000]]]}`)
+	for i := range 20 {
+		s.post(fmt.Sprintf("small-%d", i), bowtie)
+	}
+	began := time.Now()
+	for i := range 20 {
+		s.settle(fmt.Sprintf("small-%d", i))
+	}
+	s.settle("zigzag")
+	if took := time.Since(began); took > 20*time.Second { // it was minutes
+		t.Errorf("it took %v", took)
+	}
+	line := json.RawMessage(`{"type":"LineString","coordinates":[` + strings.TrimSuffix(ring.String(), ",") + `]}`)
+	a := s.postJSON("/v1/dead-letters", map[string]any{"work_key": "line", "task": "t", "error": "e", "geometry": line})
+	if a.status != 201 {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 }

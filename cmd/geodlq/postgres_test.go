@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -113,4 +115,41 @@ func privateURL(t testing.TB, dir string) string {
 		}
 	})
 	return cluster.URL()
+}
+
+// TestADumpIsRestoredWithEveryLetter restores what pg_dump wrote, as whoever backs the
+// database up will have to.
+func TestADumpIsRestoredWithEveryLetter(t *testing.T) {
+	t.Parallel()
+	pg := startPostgres(t)
+	s := startCommand(t, "serve", pg.cluster.URL(), nil)
+	s.spread(100)
+	s.post("bad", bowtie)
+	s.settle("bad")
+	s.exec("create database restored")
+	server := &standby{t: t, of: pg, bin: pg.binaries()}
+	dump := server.command("pg_dump", "-Fc", "-d", pg.cluster.URL())
+	restore := server.command("pg_restore", "--exit-on-error", "-d", pg.cluster.URLFor("restored"))
+	var said bytes.Buffer
+	dump.Stderr, restore.Stderr = &said, &said
+	pipe, err := dump.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	restore.Stdin = pipe
+	if err := restore.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(dump.Run(), restore.Wait()); err != nil {
+		t.Fatalf("%v\n%s", err, said.String())
+	}
+	again := startCommand(t, "serve", pg.cluster.URLFor("restored"), nil)
+	if n := again.get("/v1/dead-letters?status=pending&status=redriving&status=quarantined&status=replayed&status=abandoned").json(t)["numberMatched"]; n != 101.0 {
+		t.Errorf("%v letters", n)
+	}
+	if out, err := again.command("counts", "verify"); err != nil {
+		t.Errorf("%v %s", err, out)
+	}
+	again.post("another", bowtie)
+	again.settle("another")
 }

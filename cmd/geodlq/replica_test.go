@@ -39,11 +39,7 @@ func (p *postgres) startReplica(settings ...string) *standby {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	program, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.pid()), "exe"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	r := &standby{t: p.t, of: p, dir: dir, bin: filepath.Dir(program)}
+	r := &standby{t: p.t, of: p, dir: dir, bin: p.binaries()}
 	for _, setting := range append([]string{"logging_collector=off", "cluster_name=replica", "hot_standby_feedback=on", "wal_receiver_status_interval=1s"}, settings...) {
 		r.options = append(r.options, "-c", setting)
 	}
@@ -60,6 +56,16 @@ func (p *postgres) startReplica(settings ...string) *standby {
 	}
 	r.start()
 	return r
+}
+
+// binaries is where the server's programs are.
+func (p *postgres) binaries() string {
+	p.t.Helper()
+	program, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.pid()), "exe"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return filepath.Dir(program)
 }
 
 // account is who runs the primary: PostgreSQL does not run as root.
