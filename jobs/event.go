@@ -153,8 +153,7 @@ var errNoRoom = errors.New("no room for another large body")
 // gives the room back.
 func (w *eventWorker) readWithRoom(ctx context.Context, event *dlq.Event) (release func(), lost, err error) {
 	release = func() {}
-	if event.Size >= store.LargeBody {
-		weight := min(event.Size, w.roomMax)
+	if weight := w.weight(event); weight >= store.LargeBody {
 		waitCtx, cancel := context.WithTimeout(ctx, roomPause)
 		defer cancel()
 		if w.room.Acquire(waitCtx, weight) != nil {
@@ -170,6 +169,17 @@ func (w *eventWorker) readWithRoom(ctx context.Context, event *dlq.Event) (relea
 		return nil, nil, err
 	}
 	return release, lost, nil
+}
+
+// weight is how much room the bytes of an event want, once decoded.
+func (w *eventWorker) weight(event *dlq.Event) int64 {
+	switch {
+	case !pipeline.IsGzip(event.Headers["content-encoding"]):
+		return min(event.Size, w.roomMax)
+	case event.Body == nil: // not read yet; it may decode to anything
+		return w.roomMax
+	}
+	return min(pipeline.GunzipSize(event.Body, w.roomMax), w.roomMax)
 }
 
 func (w *eventWorker) report(ctx context.Context, job *river.Job[dlq.EventArgs], event *dlq.Event, outcome pipeline.Outcome, redrive bool) error {

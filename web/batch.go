@@ -66,6 +66,10 @@ func (s *Server) postBatch(c echo.Context, batch *sent, body []byte, separator b
 	if len(records) > maxBatch {
 		return echo.NewHTTPError(http.StatusRequestEntityTooLarge, "A batch holds at most 100000 events; send it in parts.")
 	}
+	batch.headers = recordHeaders(batch.headers)
+	if err := s.takeRecords(len(records), batch.headers, h); err != nil {
+		return err
+	}
 	events := make([]dlq.NewEvent, len(records))
 	for i, record := range records {
 		if events[i], err = batch.record(record, i); err != nil {
@@ -101,10 +105,10 @@ func (s *Server) decodeBatch(batch *sent, body []byte, h *hold) ([]byte, error) 
 	switch {
 	case coding == "" || strings.EqualFold(coding, "identity"):
 		return body, nil
-	case !isGzip(coding):
+	case !pipeline.IsGzip(coding):
 		return nil, echo.NewHTTPError(http.StatusUnsupportedMediaType, "A batch is sent as gzip or without a content coding.")
 	}
-	if pipeline.GunzipSizeOver(body, s.config.BodyMax) {
+	if pipeline.GunzipSize(body, s.config.BodyMax) > s.config.BodyMax {
 		return nil, &http.MaxBytesError{Limit: s.config.BodyMax}
 	}
 	decoded, err := pipeline.Gunzip(body, s.config.BodyMax)
@@ -132,11 +136,35 @@ func splitRecords(body []byte, separator byte) [][]byte {
 	return records
 }
 
+// recordHeaders are the headers of a batch that are kept with each of its events: its
+// key is not theirs, and none is a binary CloudEvent.
+func recordHeaders(headers map[string]string) map[string]string {
+	kept := maps.Clone(headers)
+	maps.DeleteFunc(kept, func(name, _ string) bool { return name == "idempotency-key" || strings.HasPrefix(name, "ce-") })
+	return kept
+}
+
+// recordCost is about what an event of a batch takes of memory on its way to the
+// database, beside its bytes and its headers.
+const recordCost = 512
+
+// takeRecords takes what the events of a batch need beside their bytes from the budget:
+// dlq.ErrOverloaded, or 413 where there is never so much.
+func (s *Server) takeRecords(records int, headers map[string]string, h *hold) error {
+	each := int64(recordCost)
+	for name, value := range headers {
+		each += int64(len(name) + len(value))
+	}
+	need := each * int64(records)
+	if h.taken+need > s.config.InFlightMax-s.inFlight.reserve {
+		return echo.NewHTTPError(http.StatusRequestEntityTooLarge, "So many events, each kept with the headers of the request, are more than this server holds at once; send them in parts.")
+	}
+	return h.take(need)
+}
+
 func (s *sent) record(record []byte, i int) (dlq.NewEvent, error) {
 	one := *s
 	one.mediaType = mediaGeoJSON
-	one.headers = maps.Clone(s.headers)
-	delete(one.headers, "idempotency-key")
 	one.key, one.binary = "", nil
 	e, err := one.event(record)
 	if err != nil || s.key == "" {

@@ -204,21 +204,13 @@ func isStructured(mediaType string) bool {
 // checkDecodedSize refuses a body that is over the limit once decoded. One that
 // does not decode is taken: it becomes a letter.
 func checkDecodedSize(body []byte, coding string, limit int64) error {
-	if !isGzip(coding) {
+	if !pipeline.IsGzip(coding) {
 		return nil
 	}
-	if pipeline.GunzipSizeOver(body, limit) {
+	if pipeline.GunzipSize(body, limit) > limit {
 		return &http.MaxBytesError{Limit: limit}
 	}
 	return nil
-}
-
-func isGzip(coding string) bool {
-	switch strings.ToLower(strings.TrimSpace(coding)) {
-	case "gzip", "x-gzip":
-		return true
-	}
-	return false
 }
 
 // eventStatus is the answer to GET /v1/events/{work_key}.

@@ -274,7 +274,7 @@ func payloadView(p *dlq.Payload) views.PayloadView {
 	}
 	slices.SortFunc(v.Headers, func(a, b views.Header) int { return strings.Compare(a.Name, b.Name) })
 	shown := p.Body
-	if isGzip(p.Headers["content-encoding"]) {
+	if pipeline.IsGzip(p.Headers["content-encoding"]) {
 		if decoded, err := pipeline.Gunzip(p.Body, maxShown); err == nil {
 			shown = decoded
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"geodlq/internal/pgtest"
 )
 
 func TestOneMemberThatIsNoFeatureDiesAlone(t *testing.T) {
@@ -224,5 +227,46 @@ func TestBytesThatChangedInTheDatabaseAreNeverProcessedOrGivenOut(t *testing.T) 
 	}
 	if n := s.count("select count(*) from features"); n != 0 {
 		t.Error("it was processed")
+	}
+}
+
+// TestWhatIsSmallOnTheWireTakesNoGigabytes sends what grows once it is taken in: gzip
+// bodies of kilobytes that hold megabytes, and batches of tiny records, each of which is
+// kept with the headers of the request.
+func TestWhatIsSmallOnTheWireTakesNoGigabytes(t *testing.T) {
+	s := newServer(t, pgtest.URL(t), nil)
+	p := s.startWeighed("serve")
+	var zipped bytes.Buffer
+	zw := gzip.NewWriter(&zipped)
+	fmt.Fprintf(zw, `{"type":"Feature","properties":{"a":"%s"},"geometry":{"type":"Point","coordinates":[1,2]}}`, strings.Repeat("a", 14<<20))
+	zw.Close()
+	if zipped.Len() > 16<<10 {
+		t.Fatalf("%d bytes", zipped.Len())
+	}
+	for i := range 40 {
+		a := s.do("POST", "/v1/events", map[string]string{
+			"Content-Type": "application/geo+json", "Content-Encoding": "gzip", "Idempotency-Key": fmt.Sprintf("zipped-%d", i),
+		}, zipped.Bytes())
+		if a.status != 202 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	headers := map[string]string{"Content-Type": "application/x-ndjson"}
+	for i := range 6 {
+		headers[[]string{"User-Agent", "Traceparent", "Content-Crs", "Ce-A", "Ce-B", "Ce-C"}[i]] = strings.Repeat("x", 900)
+	}
+	if a := s.do("POST", "/v1/events", headers, bytes.Repeat([]byte("1\n"), 100_000)); a.status != 413 || !strings.Contains(string(a.body), "in parts") {
+		t.Errorf("%d %.200s", a.status, a.body)
+	}
+	if a := s.do("POST", "/v1/events", map[string]string{"Content-Type": "application/x-ndjson"}, bytes.Repeat([]byte("1\n"), 1000)); a.status != 202 {
+		t.Errorf("%d %.200s", a.status, a.body)
+	}
+	for i := range 40 {
+		if got := s.settle(fmt.Sprintf("zipped-%d", i)); got["state"] != "processed" || got["tries"] != 1.0 {
+			t.Errorf("%v", got)
+		}
+	}
+	if peak := p.peak(); peak > 450 {
+		t.Errorf("it took %.0f MB", peak)
 	}
 }

@@ -132,6 +132,9 @@ func (r *standby) signal(signal syscall.Signal) { signalServer(r.server.Process.
 // signalServer signals all processes of a PostgreSQL, which lead groups of their own,
 // and then itself.
 func signalServer(server int, signal syscall.Signal) {
+	if signal == syscall.SIGSTOP {
+		_ = syscall.Kill(server, signal) // it starts no others meanwhile
+	}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
 		text, _ := os.ReadFile(path)

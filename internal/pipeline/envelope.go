@@ -127,13 +127,22 @@ func isASCII(b []byte) bool {
 	return true
 }
 
-// GunzipSizeOver reports whether a gzip body decodes to more than limit bytes. It
-// keeps none of them.
-func GunzipSizeOver(body []byte, limit int64) bool {
+// IsGzip reports whether a content coding is gzip.
+func IsGzip(coding string) bool {
+	switch strings.ToLower(strings.TrimSpace(coding)) {
+	case "gzip", "x-gzip":
+		return true
+	}
+	return false
+}
+
+// GunzipSize is how many bytes a gzip body decodes to, as far as it does, at most one
+// over limit. It keeps none of them.
+func GunzipSize(body []byte, limit int64) int64 {
 	zr, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
-		return false
+		return 0
 	}
 	n, _ := io.Copy(io.Discard, io.LimitReader(zr, limit+1))
-	return n > limit
+	return n
 }
