@@ -22,6 +22,11 @@ begin
     return x | (y << 1);
 end $$;
 
+-- Which database it is, beside its OID: two may have folded as often, and browsers keep
+-- tiles of both.
+alter table letter_folds add column epoch text not null default substr(md5(random()::text || clock_timestamp()), 1, 8);
+
 ---- create above / drop below ----
 
--- The function before does the same.
+-- The function of a cell before does the same.
+alter table letter_folds drop column epoch;

@@ -103,3 +103,20 @@ func TestAFilterThatTakesTooLongSaysSo(t *testing.T) {
 		t.Errorf("%v letters", n)
 	}
 }
+
+// TestATileOfAnotherDatabaseIsNoneOfThisOne asks a database that was made anew by the
+// ETag of the one before, which had seen as many letters.
+func TestATileOfAnotherDatabaseIsNoneOfThisOne(t *testing.T) {
+	t.Parallel()
+	var before string
+	for _, lon := range []float64{-100, 100} {
+		s := startServer(t, nil)
+		s.report(map[string]any{"work_key": "k", "geometry": map[string]any{"type": "Point", "coordinates": []float64{lon, 10}}}, "")
+		s.eventually("the log to be folded", func() bool { return s.count("select count(*) from letter_deltas") == 0 })
+		a := s.do("GET", "/tiles/0/0/0.mvt", map[string]string{"If-None-Match": before}, nil)
+		if a.status != 200 || a.header.Get("ETag") == "" {
+			t.Errorf("%d, ETag %q", a.status, a.header.Get("ETag"))
+		}
+		before = a.header.Get("ETag")
+	}
+}

@@ -347,8 +347,10 @@ func restSides(ctx context.Context, tx pgx.Tx, f dlq.Filter) ([]side, error) {
 }
 
 // versionSQL begins a version. Those of a replica stand apart: commits may become visible
-// there in another order than on the primary, and as many of them be others.
-const versionSQL = "case when pg_is_in_recovery() then 'r' else '' end || fold"
+// there in another order than on the primary, and as many of them be others. So do those of
+// another database.
+const versionSQL = `case when pg_is_in_recovery() then 'r' else '' end || epoch || '.' ||
+	(select oid from pg_database where datname = current_database()) || '.' || fold`
 
 // Version is a mark of all letters: it differs from any earlier one if a letter was
 // written in between. It costs next to nothing, and is the same for every process that
