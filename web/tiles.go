@@ -175,7 +175,7 @@ func (s *Server) getTileJSON(c echo.Context) error {
 		TileJSON: "3.0.0", Name: "geodlq", Tiles: []string{address}, MinZoom: 0, MaxZoom: store.MaxTileZoom,
 		Bounds: bounds,
 		VectorLayers: []vectorLayer{
-			{"cells", "letters of a cell, counted", cells, 0, store.MaxCellZoom},
+			{"cells", "letters of a cell, counted", cells, 0, store.MaxTileZoom},
 			{"letters", "the anchor of each letter", map[string]string{
 				"id": "Number", "stage": "String", "class": "String", "status": "String", "located_by": "String", "count": "Number: 1",
 			}, store.MaxCellZoom + 1, store.MaxTileZoom},

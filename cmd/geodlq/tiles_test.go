@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"net/url"
 	"strings"
 	"testing"
@@ -177,6 +178,28 @@ func TestTilesShowLettersWithTheirShapesAndFlaws(t *testing.T) {
 	}
 	if a := s.get("/tiles.json?class=oom"); a.status != 200 || !strings.Contains(string(a.body), "/tiles/{z}/{x}/{y}.mvt?class=oom") {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// TestACrowdedTileIsSmallAtEveryZoom has an incident at one site: more letters than a tile
+// could name.
+func TestACrowdedTileIsSmallAtEveryZoom(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	const crowd = 8000
+	s.exec(`insert into dead_letters (work_key, kind, task, source, stage, class, error, fingerprint, anchor, geom, located_by, status)
+		select 'k' || i, 'event', 't', 's', 'validate', (array['invalid_geometry', 'oom'])[1 + i % 2], 'e', 'g', p, p, 'geometry', 'pending'
+		from generate_series(1, $1) i, lateral (select ST_SetSRID(ST_MakePoint(10.0001 + i * 1e-10, 50.0001), 4326) p) q`, crowd)
+	for z := 8; z <= 22; z++ {
+		tiles := math.Exp2(float64(z))
+		x := math.Floor((10.0001 + 180) / 360 * tiles)
+		y := math.Floor((0.5 - math.Log(math.Tan(math.Pi/4+50.0001*math.Pi/360))/(2*math.Pi)) * tiles)
+		for filter, want := range map[string]float64{"": crowd, "?class=oom&q=e": crowd / 2} {
+			a := s.get(fmt.Sprintf("/tiles/%d/%.0f/%.0f.mvt%s", z, x, y, filter))
+			if n := countInTile(t, a.body); a.status != 200 || n != want || len(a.body) > 150_000 {
+				t.Errorf("z%d%s: %d, %v letters in %d bytes", z, filter, a.status, n, len(a.body))
+			}
+		}
 	}
 }
 

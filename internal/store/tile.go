@@ -12,7 +12,12 @@ import (
 	"geodlq/internal/tally"
 )
 
-// Zooms of the tiles: cells with counts up to MaxCellZoom, single letters beyond.
+// maxTileLetters is how many letters a tile shows one by one, some 40 bytes each; of
+// more it shows cells.
+const maxTileLetters = 3000
+
+// Zooms of the tiles: cells with counts up to MaxCellZoom, single letters beyond, as
+// far as there are not too many.
 const (
 	MaxCellZoom = 9
 	MaxTileZoom = 22
@@ -71,8 +76,8 @@ func tileArgs(t dlq.Tile) pgx.NamedArgs {
 
 // Tile is a Mapbox vector tile (MVT 2.1) of the letters of a filter, empty where
 // there are none, and the Version of the letters that it shows. Over all tiles of a
-// zoom the counts of layer cells (to MaxCellZoom) or letters (beyond) sum to the
-// filter's located letters. ErrTooSlow where rows have to be read, and are too many.
+// zoom the counts of layer cells (to MaxCellZoom, and of crowded tiles) or letters sum
+// to the filter's located letters. ErrTooSlow where rows have to be read, and are too many.
 func (s *Store) Tile(ctx context.Context, f dlq.Filter, t dlq.Tile) (tile []byte, version string, err error) {
 	read := s.countTile
 	if t.Z > MaxCellZoom {
@@ -143,10 +148,19 @@ func (s *Store) rowTile(ctx context.Context, tx pgx.Tx, f dlq.Filter, t dlq.Tile
 	return grid.tile(), version, err
 }
 
-// letterTile draws a tile of single letters.
+// letterTile draws a tile of single letters, or of cells where they are a crowd.
 func (s *Store) letterTile(ctx context.Context, tx pgx.Tx, f dlq.Filter, t dlq.Tile) (tile []byte, _ string, err error) {
 	cond, args := where(f)
 	maps.Copy(args, tileArgs(t))
+	var crowd bool
+	err = tx.QueryRow(ctx, fmt.Sprintf("select count(*) > %[1]d from (select from dead_letters d where "+cond+" and "+inTile+" limit %[1]d + 1) l",
+		maxTileLetters), args).Scan(&crowd)
+	if err != nil {
+		return nil, "", err
+	}
+	if crowd {
+		return s.rowTile(ctx, tx, f, t)
+	}
 	if err := tx.QueryRow(ctx, strings.ReplaceAll(letterTile, "{where}", cond), args).Scan(&tile); err != nil {
 		return nil, "", err
 	}
