@@ -214,7 +214,7 @@ func ParseBox(text string) (*Box, error) {
 	var n [4]float64
 	for i, part := range parts {
 		v, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
-		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		if err != nil || strings.ContainsAny(part, "xX") || math.IsNaN(v) || math.IsInf(v, 0) {
 			return nil, fmt.Errorf("%.40q is not a number", part)
 		}
 		n[i] = v
