@@ -43,7 +43,7 @@ func TestFilterReadsBackWhatItWrote(t *testing.T) {
 
 func TestFilterRefuses(t *testing.T) {
 	for _, query := range []string{
-		"bbox=1,2,3", "bbox=1,2,3,x", "bbox=NaN,0,1,1", "bbox=0,10,1,5", "bbox=-181,0,1,1", "bbox=0,0,1,91",
+		"bbox=1,2,3", "bbox=1,2,3,x", "bbox=NaN,0,1,1", "bbox=0x1p3,0,9,1", "bbox=0,10,1,5", "bbox=-181,0,1,1", "bbox=0,0,1,91",
 		"stage=Parse", "class=none", "status=open", "since=yesterday", "since=-5m", "since=1h&until=2h",
 		"located=1", "located_by=x", "prop=a", "prop=params:x", "prop=other.a:b", "prop=params..a:b", "q=a&q=b",
 		"task=%ff", "task=a%00",
