@@ -104,16 +104,3 @@ func (s *Server) recover(next echo.HandlerFunc) echo.HandlerFunc {
 		return next(c)
 	}
 }
-
-// headAsGet answers HEAD as GET without a body (RFC 9110 §9.3.2), which net/http
-// leaves out by itself.
-func headAsGet(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if c.Request().Method == http.MethodHead {
-			r := c.Request().Clone(c.Request().Context())
-			r.Method = http.MethodGet
-			c.SetRequest(r)
-		}
-		return next(c)
-	}
-}

@@ -67,7 +67,6 @@ func New(s *store.Store, d *door.Door, c Config, demo Demo, logger *slog.Logger)
 func (s *Server) install() {
 	e := s.echo
 	e.HTTPErrorHandler = s.writeError
-	e.Pre(headAsGet)
 	e.Use(s.countRefusal, s.recover, s.securityHeaders, crossOrigin(), s.forgetDepth, s.readOwnWrites, s.impatient)
 
 	e.POST("/v1/events", s.postEvents)
@@ -115,8 +114,15 @@ func (s *Server) install() {
 	e.GET("/static/*", echo.WrapHandler(static.Handler()))
 }
 
-// ServeHTTP answers one request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.echo.ServeHTTP(w, r) }
+// ServeHTTP answers one request: HEAD as GET (RFC 9110 §9.3.2), whose body net/http
+// leaves out. Echo routes by the method before any middleware of its own.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead {
+		r = r.Clone(r.Context())
+		r.Method = http.MethodGet
+	}
+	s.echo.ServeHTTP(w, r)
+}
 
 // Timeouts of a connection. A body may be large and its sender slow; a header may
 // not.
