@@ -51,9 +51,12 @@ func (h *hold) take(n int64) error {
 
 func (h *hold) release() { h.budget.left.Add(h.taken) }
 
-// chunk is what a body takes of memory and budget at first; it doubles as the body
-// comes in, so that one which does not come holds little.
-const chunk = 64 << 10
+// A body of unknown length takes first of memory and budget, which doubles as it comes
+// in, so that thousands which do not come hold little; up to chunk it is a small one.
+const (
+	first = 4 << 10
+	chunk = 64 << 10
+)
 
 // readBody reads a whole body of at most limit bytes into memory taken from the
 // budget: *http.MaxBytesError, or dlq.ErrOverloaded.
@@ -66,7 +69,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, h *hold) ([]b
 	reader := http.MaxBytesReader(w, r.Body, limit)
 	for {
 		if len(body) == cap(body) {
-			grow := max(int64(cap(body)), chunk)
+			grow := max(int64(cap(body)), first)
 			if r.ContentLength >= 0 {
 				// One byte more than is left, to see the end.
 				grow = min(grow, r.ContentLength-int64(len(body))+1)

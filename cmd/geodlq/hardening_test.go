@@ -84,7 +84,7 @@ func TestBatchesOfTheSameKeysDoNotDeadlock(t *testing.T) {
 func TestUploadsThatDoNotComeHoldLittle(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, map[string]string{"GEODLQ_BODY_MAX": "1MiB", "GEODLQ_IN_FLIGHT_MAX": "2MiB"})
-	for range 8 {
+	for range 300 {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
