@@ -788,10 +788,10 @@ func (c *contract) readLedger(s *server) {
 	}
 }
 
-// overload takes the whole budget for bodies with two that do not come.
+// overload takes the whole budget for bodies that do not come, 4 KiB each.
 func (c *contract) overload(s *server) {
 	s.t.Helper()
-	for range 2 {
+	for range 2 * contractBodyMax / (4 << 10) {
 		c.hold(s)
 	}
 	c.want(s, 503, "postEvents", geoJSON("overloaded", contractPoint))
