@@ -301,7 +301,7 @@ func setActions(p TriagePage) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				if i == 0 && leads(a, p.Filter) {
+				if i == 0 && !reopens(a, p.Filter) {
 					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 30, " class=\"primary\"")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
@@ -561,7 +561,7 @@ func setActions(p TriagePage) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			if i == 0 && leads(a, p.Filter) {
+			if i == 0 && !reopens(a, p.Filter) {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 58, " class=\"primary\"")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err

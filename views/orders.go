@@ -41,15 +41,17 @@ func abandonable(f dlq.Filter) bool { return allowedFor(dlq.ActionAbandon, f) }
 
 // orderWord is an action as a button says it.
 func orderWord(a dlq.Action, f dlq.Filter) string {
-	if a == dlq.ActionRelease && !slices.Contains(statusesOf(f), dlq.StatusQuarantined) {
+	if reopens(a, f) {
 		return "Reopen"
 	}
 	return actionWord(a)
 }
 
-// leads reports whether an action is what a set of letters most likely waits for: to
-// reopen what is resolved is not.
-func leads(a dlq.Action, f dlq.Filter) bool { return orderWord(a, f) != "Reopen" }
+// reopens reports whether an action is to take up again what is resolved, which no set
+// of letters waits for.
+func reopens(a dlq.Action, f dlq.Filter) bool {
+	return a == dlq.ActionRelease && !slices.Contains(statusesOf(f), dlq.StatusQuarantined)
+}
 
 func actionWord(a dlq.Action) string {
 	switch a {

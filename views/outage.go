@@ -21,7 +21,7 @@ func (o Outage) headline() string {
 	if o.Since.IsZero() {
 		return "The database is back."
 	}
-	return "The database " + o.Reason + " since " + o.Since.UTC().Format("15:04:05 UTC") + " (" + age(o.Now.Sub(o.Since)) + ")."
+	return o.began() + " (" + age(o.Now.Sub(o.Since)) + ")."
 }
 
 // lasting is the headline for a page that stays: without what changes by the second.
@@ -30,7 +30,11 @@ func (o Outage) lasting() string {
 	if o.Full {
 		taken = "The spool is full: nothing more is taken."
 	}
-	return "The database " + o.Reason + " since " + o.Since.UTC().Format("15:04:05 UTC") + ". " + taken
+	return o.began() + ". " + taken
+}
+
+func (o Outage) began() string {
+	return "The database " + o.Reason + " since " + o.Since.UTC().Format("15:04:05 UTC")
 }
 
 // effect is what is still done meanwhile, and what is not.

@@ -1,5 +1,5 @@
 // The pages' script: everything but the map, which comes when there is one.
-import { find, all } from "./dom.ts";
+import { all, find, sleep } from "./dom.ts";
 import { help, startKeys } from "./keys.ts";
 import { startLocalTime } from "./localtime.ts";
 import { here, isAway, kind, onArrival, refresh, rememberView, startNavigation, viewedBy, visit } from "./navigate.ts";
@@ -84,7 +84,6 @@ async function startMap(): Promise<void> {
 }
 
 const afterPaint = (f: () => void): void => void requestAnimationFrame(() => setTimeout(f));
-const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 let polling = false;
 

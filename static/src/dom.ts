@@ -21,3 +21,5 @@ export function typing(target: EventTarget | null): boolean {
   if (target.isContentEditable || target.matches("textarea, select")) return true;
   return target instanceof HTMLInputElement && !["checkbox", "radio", "button", "submit"].includes(target.type);
 }
+
+export const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

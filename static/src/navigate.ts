@@ -142,7 +142,8 @@ async function send(verb: string, url: URL, source: HTMLElement, how: History, q
       e.preventDefault();
       if (verb !== "GET") alertAbout("failed", problem, "Refresh", () => void refresh());
       else if (away) sayAway(problem, quiet, url, how, again);
-      else alertAbout("failed", problem, ctx.response.status < 500 ? "Dismiss" : "Retry", ctx.response.status < 500 ? () => {} : again);
+      else if (ctx.response.status < 500) alertAbout("failed", problem, "Dismiss", () => {}); // it would be refused again
+      else alertAbout("failed", problem, "Retry", again);
     } else if (kindOf(ctx.text) !== kind()) {
       e.preventDefault();
       location.assign(ctx.response.raw.url);

@@ -1,11 +1,9 @@
 // Coming back after an outage: while the server or its database is away, the page
 // looks again by itself.
-import { find } from "./dom.ts";
+import { find, sleep } from "./dom.ts";
 import { isAway, isBusy, recover, swaps } from "./navigate.ts";
 
 const every = 3000; // ms
-
-const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** A page whose regions are not swapped: one that could not be shown is loaded, of
  * another the banner alone is brought up to date. */
