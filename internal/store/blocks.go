@@ -18,8 +18,8 @@ const blockCacheMax = 64 << 20
 // blockOverhead is what a kept block costs beside its columns.
 const blockOverhead = 512
 
-// blockCache keeps blocks that were read. A block never changes under its id, so that
-// there is nothing to be wrong about.
+// blockCache keeps blocks that were read. A block never changes under its id, and no other
+// ever has it, so that there is nothing to be wrong about.
 type blockCache struct {
 	mu     sync.Mutex
 	blocks map[int64]*tally.Block

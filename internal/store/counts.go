@@ -14,11 +14,12 @@ import (
 	"geodlq/internal/tally"
 )
 
-// facetCache holds the names of facets, which never change once they are folded.
+// facetCache holds the names of facets, which never change once they are folded, as long as
+// the database does not go back in time.
 type facetCache struct {
-	mu   sync.Mutex
-	last uint32
-	all  []*facet // by id; nil where there is none
+	mu      sync.Mutex
+	history int      // how often they were others
+	all     []*facet // by id; nil where there is none
 }
 
 // facet is the names of letters that are counted as one, with the hash that they
@@ -27,36 +28,75 @@ type facet struct {
 	names
 	id   uint32
 	hash int64
+	mark [16]byte // no other facet has it, in any history; it stands for those before it, too
 }
 
-// newFacetsSQL reads facets that were folded since.
-const newFacetsSQL = `select id, facet, class, stage, status, source, task, fingerprint, located_by, located
-	from facets where id > $1 order by id`
+// newFacetsSQL reads facets that were folded since, behind the last one that is known, or
+// where the snapshot has fewer, its own last one.
+const newFacetsSQL = `select id, facet, class, stage, status, source, task, fingerprint, located_by, located, mark
+	from facets where id >= least($1, (select max(id) from facets)) order by id`
 
 func scanFacet(row pgx.CollectableRow) (*facet, error) {
 	f := &facet{}
-	return f, row.Scan(&f.id, &f.hash, &f.Class, &f.Stage, &f.Status, &f.Source, &f.Task, &f.Fingerprint, &f.LocatedBy, &f.Located)
+	return f, row.Scan(&f.id, &f.hash, &f.Class, &f.Stage, &f.Status, &f.Source, &f.Task, &f.Fingerprint, &f.LocatedBy, &f.Located, &f.mark)
 }
 
-// add takes facets that were read since what was known, and returns all.
-func (c *facetCache) add(facets []*facet) []*facet {
+// known is the last facet that is held, and the history that it is of.
+func (c *facetCache) known() (last, history int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, f := range facets {
-		if f.id <= c.last {
-			continue // another reader was faster
+	return max(len(c.all)-1, 0), c.history
+}
+
+// extend takes facets that newFacetsSQL read behind what was known, and returns all. It is
+// false where they are of another history.
+func (c *facetCache) extend(history int, read []*facet) ([]*facet, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if history != c.history || len(c.all) > 0 && len(read) == 0 {
+		return nil, false
+	}
+	for _, f := range read {
+		if int(f.id) < len(c.all) {
+			if held := c.all[f.id]; held == nil || held.mark != f.mark {
+				return nil, false
+			}
+			continue // the one that was known, or another reader was faster
 		}
-		c.all = append(c.all, make([]*facet, int(f.id)+1-len(c.all))...)
-		c.all[f.id] = f
-		c.last = f.id
+		c.hold(f)
+	}
+	return c.all, true
+}
+
+// replace takes the facets of another history, all of them.
+func (c *facetCache) replace(read []*facet) []*facet {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history++
+	c.all = nil // others read it
+	for _, f := range read {
+		c.hold(f)
 	}
 	return c.all
 }
 
-func (c *facetCache) known() uint32 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.last
+func (c *facetCache) hold(f *facet) {
+	c.all = append(c.all, make([]*facet, int(f.id)+1-len(c.all))...)
+	c.all[f.id] = f
+}
+
+// facetsOf are the facets of a transaction's snapshot, of which those behind what was known
+// were read.
+func (s *Store) facetsOf(ctx context.Context, tx pgx.Tx, history int, read []*facet) ([]*facet, error) {
+	if all, ok := s.facets.extend(history, read); ok {
+		return all, nil
+	}
+	rows, _ := tx.Query(ctx, newFacetsSQL, 0)
+	read, err := pgx.CollectRows(rows, scanFacet)
+	if err != nil {
+		return nil, fmt.Errorf("counts: %w", err)
+	}
+	return s.facets.replace(read), nil
 }
 
 // need is what is to be read of the counts.
@@ -203,7 +243,8 @@ func (s *Store) readEach(ctx context.Context, tx pgx.Tx, needs ...need) ([]*coun
 	var facets []*facet
 	batch := &pgx.Batch{}
 	batch.Queue("select " + versionSQL + " from letter_folds").QueryRow(func(row pgx.Row) error { return row.Scan(&fold) })
-	batch.Queue(newFacetsSQL, s.facets.known()).Query(func(rows pgx.Rows) (err error) {
+	last, history := s.facets.known()
+	batch.Queue(newFacetsSQL, last).Query(func(rows pgx.Rows) (err error) {
 		facets, err = pgx.CollectRows(rows, scanFacet)
 		return err
 	})
@@ -225,7 +266,10 @@ func (s *Store) readEach(ctx context.Context, tx pgx.Tx, needs ...need) ([]*coun
 	if err != nil {
 		return nil, err
 	}
-	common := counts{version: fmt.Sprintf("%s.%d", fold, len(changes)), facets: s.facets.add(facets)}
+	if facets, err = s.facetsOf(ctx, tx, history, facets); err != nil {
+		return nil, err
+	}
+	common := counts{version: fmt.Sprintf("%s.%d", fold, len(changes)), facets: facets}
 	log, err := common.addLetters(ctx, tx, changes, rest)
 	if err != nil {
 		return nil, err
@@ -285,7 +329,7 @@ func (c *counts) addLetters(ctx context.Context, tx pgx.Tx, changes []change, re
 // nameUnknown numbers facets of the log. One that has no letter any more counts
 // nothing, and stays without a number.
 func (c *counts) nameUnknown(ctx context.Context, tx pgx.Tx, unknown []int64, sides []*side) error {
-	rows, _ := tx.Query(ctx, `select 0, x.facet, l.* from unnest($1::bigint[]) x (facet)
+	rows, _ := tx.Query(ctx, `select 0, x.facet, l.*, gen_random_uuid() from unnest($1::bigint[]) x (facet)
 		cross join lateral (`+facetNamesSQL+` where d.facet = x.facet limit 1) l`, unknown)
 	facets, err := pgx.CollectRows(rows, scanFacet)
 	if err != nil {
@@ -346,11 +390,12 @@ func restSides(ctx context.Context, tx pgx.Tx, f dlq.Filter) ([]side, error) {
 	return sides, nil
 }
 
-// versionSQL begins a version. Those of a replica stand apart: commits may become visible
-// there in another order than on the primary, and as many of them be others. So do those of
-// another database.
-const versionSQL = `case when pg_is_in_recovery() then 'r' else '' end || epoch || '.' ||
-	(select oid from pg_database where datname = current_database()) || '.' || fold`
+// versionSQL begins a version. It tells what counts folds: a server since its start, which
+// each restored database and each replica has of its own; a database on it; and its table.
+// Commits may become visible on a replica in another order than on the primary, and as many
+// of them be others.
+const versionSQL = `to_hex((extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint) || '.' ||
+	(select oid from pg_database where datname = current_database()) || '.' || pg_relation_filenode('letter_folds') || '.' || fold`
 
 // Version is a mark of all letters: it differs from any earlier one if a letter was
 // written in between. It costs next to nothing, and is the same for every process that

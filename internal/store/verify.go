@@ -19,7 +19,8 @@ var lettersSQL = `select null::bigint, null::integer, 0::bigint, null::bigint, n
 func (s *Store) RebuildCounts(ctx context.Context) (int64, error) {
 	var letters int64
 	err := s.inFold(ctx, true, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "delete from letter_blocks"); err != nil {
+		// Facets that have no letter any more go, and the others are numbered anew.
+		if _, err := tx.Exec(ctx, "delete from letter_blocks; delete from facets; alter sequence facets_id_seq restart"); err != nil {
 			return err
 		}
 		if _, err := emptyLog(ctx, tx); err != nil {
@@ -39,7 +40,7 @@ func (s *Store) RebuildCounts(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("rebuild the counts: %w", err)
 	}
-	if _, err := s.pool.Exec(ctx, "vacuum letter_deltas, letter_blocks"); err != nil {
+	if _, err := s.pool.Exec(ctx, "vacuum letter_deltas, letter_blocks, facets"); err != nil {
 		return 0, fmt.Errorf("rebuild the counts: %w", err)
 	}
 	return letters, nil
