@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -146,6 +147,9 @@ func lostBytes(event *dlq.Event, lost error, tries int) *dlq.Failure {
 // roomPause is how long a job waits for room before it lets others go first.
 const roomPause = 5 * time.Second
 
+// hugeBody is from how many bytes on a body is not begun beside the garbage of another.
+const hugeBody = 8 << 20
+
 var errNoRoom = errors.New("no room for another large body")
 
 // readWithRoom is readBytes once there is room for a large body: a large geometry
@@ -160,6 +164,9 @@ func (w *eventWorker) readWithRoom(ctx context.Context, event *dlq.Event) (relea
 			return nil, nil, errNoRoom
 		}
 		release = func() { w.room.Release(weight) }
+		if weight >= hugeBody {
+			runtime.GC() // what the one before left behind is as large
+		}
 	}
 	// Well before the job's own timeout, which would be a try.
 	readCtx, cancel := context.WithTimeout(ctx, w.readTimeout)

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"maps"
 	"mime"
@@ -70,17 +71,31 @@ func (s *Server) postBatch(c echo.Context, batch *sent, body []byte, separator b
 	if err := s.takeRecords(len(records), batch.headers, h); err != nil {
 		return err
 	}
-	events := make([]dlq.NewEvent, len(records))
-	for i, record := range records {
-		if events[i], err = batch.record(record, i); err != nil {
+	answer := batchAnswer{Events: []batchEvent{}, Rejected: []batchProblem{}}
+	for first := 0; first < len(records); first += batchPart {
+		part := records[first:min(first+batchPart, len(records))]
+		if err := s.acceptPart(c.Request().Context(), batch, part, first, &answer); err != nil {
 			return err
 		}
 	}
-	answer := batchAnswer{Events: []batchEvent{}, Rejected: []batchProblem{}}
-	if len(events) == 0 {
-		return answerJSON(c, http.StatusAccepted, mediaJSON, answer)
+	answer.Accepted = len(answer.Events)
+	return answerJSON(c, http.StatusAccepted, mediaJSON, answer)
+}
+
+// batchPart is how many records of a batch are made events, and committed, at once. Where
+// a later part fails, the batch is sent again, and the earlier ones are duplicates.
+const batchPart = 2000
+
+// acceptPart takes records of a batch, of which the first has an index in it.
+func (s *Server) acceptPart(ctx context.Context, batch *sent, records [][]byte, first int, answer *batchAnswer) error {
+	events := make([]dlq.NewEvent, len(records))
+	for i, record := range records {
+		var err error
+		if events[i], err = batch.record(record, first+i); err != nil {
+			return err
+		}
 	}
-	receipts, err := s.door.Accept(c.Request().Context(), events)
+	receipts, err := s.door.Accept(ctx, events)
 	if err != nil {
 		return err
 	}
@@ -88,13 +103,12 @@ func (s *Server) postBatch(c echo.Context, batch *sent, body []byte, separator b
 		answer.Spooled = answer.Spooled || r.Spooled
 		if r.Conflict {
 			s.refusals.add(batch.source, http.StatusConflict)
-			answer.Rejected = append(answer.Rejected, batchProblem{i, http.StatusConflict, s.problemOf(dlq.ErrDuplicate).Detail})
+			answer.Rejected = append(answer.Rejected, batchProblem{first + i, http.StatusConflict, s.problemOf(dlq.ErrDuplicate).Detail})
 			continue
 		}
-		answer.Events = append(answer.Events, batchEvent{i, r.WorkKey, jobID(r.JobID)})
+		answer.Events = append(answer.Events, batchEvent{first + i, r.WorkKey, jobID(r.JobID)})
 	}
-	answer.Accepted = len(answer.Events)
-	return answerJSON(c, http.StatusAccepted, mediaJSON, answer)
+	return nil
 }
 
 // decodeBatch undoes a batch's content coding; its records are kept decoded. A
@@ -108,14 +122,18 @@ func (s *Server) decodeBatch(batch *sent, body []byte, h *hold) ([]byte, error) 
 	case !pipeline.IsGzip(coding):
 		return nil, echo.NewHTTPError(http.StatusUnsupportedMediaType, "A batch is sent as gzip or without a content coding.")
 	}
-	if pipeline.GunzipSize(body, s.config.BodyMax) > s.config.BodyMax {
+	size := pipeline.GunzipSize(body, s.config.BodyMax)
+	if size > s.config.BodyMax {
 		return nil, &http.MaxBytesError{Limit: s.config.BodyMax}
+	}
+	if err := h.take(size); err != nil {
+		return nil, err
 	}
 	decoded, err := pipeline.Gunzip(body, s.config.BodyMax)
 	if err != nil {
 		return nil, dlq.BadRequest("body", "is not the gzip that Content-Encoding says")
 	}
-	return decoded, h.take(int64(len(decoded)))
+	return decoded, nil
 }
 
 // splitRecords cuts a batch into the exact bytes of its records, without empty

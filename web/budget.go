@@ -51,8 +51,9 @@ func (h *hold) take(n int64) error {
 
 func (h *hold) release() { h.budget.left.Add(h.taken) }
 
-// A body of unknown length takes first of memory and budget, which doubles as it comes
-// in, so that thousands which do not come hold little; up to chunk it is a small one.
+// A body of unknown length takes first of memory, which doubles as it comes in, and beyond
+// first of the budget: thousands that do not come hold nothing of it. Up to chunk it is a
+// small one.
 const (
 	first = 4 << 10
 	chunk = 64 << 10
@@ -74,9 +75,11 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, h *hold) ([]b
 				// One byte more than is left, to see the end.
 				grow = min(grow, r.ContentLength-int64(len(body))+1)
 			}
-			if err := h.take(grow); err != nil {
-				drain(w, r)
-				return nil, err
+			if len(body) > 0 || grow > first {
+				if err := h.take(grow); err != nil {
+					drain(w, r)
+					return nil, err
+				}
 			}
 			bigger := make([]byte, len(body), int64(cap(body))+grow)
 			copy(bigger, body)

@@ -247,18 +247,20 @@ func (s *Server) getPayload(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	payload, err := s.store.Payload(c.Request().Context(), id)
+	h := &hold{budget: s.inFlight}
+	defer h.release()
+	payload, err := s.store.Payload(c.Request().Context(), id, h.take)
 	if err != nil {
 		return err
 	}
-	h := c.Response().Header()
+	header := c.Response().Header()
 	// Payloads are hostile: never shown, never run.
-	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
-	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="letter-%d%s"`, id, extension(payload.MediaType)))
-	h.Set("ETag", `"`+hex.EncodeToString(payload.SHA256)+`"`)
-	h.Set("Geodlq-Sha256", hex.EncodeToString(payload.SHA256))
+	header.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	header.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="letter-%d%s"`, id, extension(payload.MediaType)))
+	header.Set("ETag", `"`+hex.EncodeToString(payload.SHA256)+`"`)
+	header.Set("Geodlq-Sha256", hex.EncodeToString(payload.SHA256))
 	for name, value := range payload.Headers {
-		h.Set("Geodlq-Sent-"+name, headerValue(value))
+		header.Set("Geodlq-Sent-"+name, headerValue(value))
 	}
 	return c.Blob(http.StatusOK, payloadType(payload.MediaType), payload.Body)
 }

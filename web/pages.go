@@ -213,7 +213,9 @@ func (s *Server) letterPage(ctx context.Context, id int64) (*views.LetterPage, e
 		return nil, err
 	}
 	page := &views.LetterPage{Letter: letter, History: history, Now: time.Now(), MapStyle: s.config.MapStyle, Outage: s.outage()}
-	found, err := s.store.Payload(ctx, id)
+	h := &hold{budget: s.inFlight}
+	defer h.release()
+	found, err := s.store.Payload(ctx, id, func(size int64) error { return h.take(size * (1 + sketchCost(size))) })
 	why, tellable := payloadTrouble(letter, err)
 	switch {
 	case err == nil:
@@ -232,6 +234,8 @@ func (s *Server) letterPage(ctx context.Context, id int64) (*views.LetterPage, e
 func payloadTrouble(l *dlq.Letter, err error) (views.PayloadView, bool) {
 	v := views.PayloadView{Missing: true, Size: l.Size, MediaType: l.MediaType, SHA256: l.SHA256}
 	switch {
+	case errors.Is(err, dlq.ErrOverloaded):
+		v.Title, v.Why = "The payload is not shown now.", "The server holds as many large bodies as it can. Reload the page in a moment."
 	case errors.Is(err, dlq.ErrNotFound) && l.Kind == dlq.KindEvent:
 		v.Title, v.Why = "No payload is kept.", "The bytes of this event are no longer kept."
 	case errors.Is(err, dlq.ErrNotFound):
@@ -254,6 +258,14 @@ const maxSketched = 8 << 20
 // sketchTimeout bounds the drawing of coordinates: a page without it is still one.
 const sketchTimeout = 2 * time.Second
 
+// sketchCost is how many times its bytes a payload takes of memory while it is drawn.
+func sketchCost(size int64) int64 {
+	if size > maxSketched {
+		return 0
+	}
+	return 4
+}
+
 // sketch draws the coordinates of a whole event; nothing for nil.
 func (s *Server) sketch(ctx context.Context, event *dlq.Event) (json.RawMessage, string) {
 	if event == nil || event.Size > maxSketched {
@@ -261,7 +273,7 @@ func (s *Server) sketch(ctx context.Context, event *dlq.Event) (json.RawMessage,
 	}
 	ctx, cancel := context.WithTimeout(ctx, sketchTimeout)
 	defer cancel()
-	return s.locator.Sketch(ctx, event, s.config.BodyMax)
+	return s.locator.Sketch(ctx, event, maxSketched)
 }
 
 // maxShown bounds the bytes of a payload that a page shows.

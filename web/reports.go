@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"reflect"
@@ -99,6 +98,9 @@ func (s *Server) postReport(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := h.take(s.geometryRoom(len(report.Geometry), h)); err != nil {
+		return err
+	}
 	if report.ReportKey, err = reportKey(c.Request().Header, report.Source); err != nil {
 		return err
 	}
@@ -121,6 +123,16 @@ func (s *Server) postReport(c echo.Context) error {
 	})
 }
 
+// geometryCost is how many times its text a geometry takes of memory until it is stored,
+// beside the text.
+const geometryCost = 3
+
+// geometryRoom is what to take from the budget for a geometry of a report, which is read
+// here: as much as there ever is, where it would need more.
+func (s *Server) geometryRoom(text int, h *hold) int64 {
+	return min(geometryCost*int64(text), s.config.InFlightMax-s.inFlight.reserve-h.taken)
+}
+
 func reportKey(h http.Header, source string) (string, error) {
 	key, err := oneHeader(h, "Idempotency-Key")
 	if err != nil || len(h.Values("Idempotency-Key")) == 0 {
@@ -136,8 +148,8 @@ func readJSON(text []byte, into any) error {
 	if !utf8.Valid(text) {
 		return dlq.BadRequest("body", "is not UTF-8")
 	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	err := dec.Decode(into)
+	// Not by a Decoder, which keeps a copy of the whole text.
+	err := json.Unmarshal(text, into)
 	var typeErr *json.UnmarshalTypeError
 	var fieldErr *dlq.FieldError
 	switch {
@@ -145,11 +157,10 @@ func readJSON(text []byte, into any) error {
 		return fieldErr
 	case errors.As(err, &typeErr) && typeErr.Field != "":
 		return dlq.Invalid(typeErr.Field, "must be %s, not a JSON %s", jsonType(typeErr.Type), typeErr.Value)
+	case err != nil && strings.HasSuffix(err.Error(), "after top-level value"):
+		return dlq.BadRequest("body", "has text behind its JSON object")
 	case err != nil:
 		return dlq.BadRequest("body", "is not a JSON object: %s", jsonErrorText(err))
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return dlq.BadRequest("body", "has text behind its JSON object")
 	}
 	return nil
 }
@@ -287,11 +298,14 @@ func checkObject(name string, text *json.RawMessage) error {
 	if (*text)[0] != '{' {
 		return dlq.Invalid(name, "must be an object")
 	}
+	if len(*text) > maxObject {
+		return dlq.Invalid(name, "is larger than %d KiB; what is large belongs into payload", maxObject>>10)
+	}
 	if nesting(*text) > maxObjectDepth {
 		return dlq.Invalid(name, "is nested deeper than %d levels", maxObjectDepth)
 	}
-	if !bytes.ContainsAny(*text, "\\eE") && len(*text) < maxPlainObject {
-		return nil // nothing in it can be refused
+	if !bytes.ContainsAny(*text, "\\eE") {
+		return nil // nothing in it can be refused: JSONB takes numbers of 131,072 digits
 	}
 	dec := json.NewDecoder(bytes.NewReader(*text))
 	dec.UseNumber()
@@ -310,8 +324,8 @@ func checkObject(name string, text *json.RawMessage) error {
 // maxObjectDepth keeps lists readable for clients that nest less deep than we do.
 const maxObjectDepth = 64
 
-// maxPlainObject is below the digits of the longest number that JSONB takes.
-const maxPlainObject = 100_000
+// maxObject bounds what stands in a letter's row and in every list, in bytes.
+const maxObject = 64 << 10
 
 func forJSONB(v any) any {
 	switch v := v.(type) {

@@ -9,10 +9,13 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"geodlq/internal/pgtest"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func TestOneMemberThatIsNoFeatureDiesAlone(t *testing.T) {
@@ -81,10 +84,10 @@ func TestBatchesOfTheSameKeysDoNotDeadlock(t *testing.T) {
 	sending.Wait()
 }
 
-func TestUploadsThatDoNotComeHoldLittle(t *testing.T) {
+func TestUploadsThatDoNotComeHoldNothing(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, map[string]string{"GEODLQ_BODY_MAX": "1MiB", "GEODLQ_IN_FLIGHT_MAX": "2MiB"})
-	for range 300 {
+	for range 600 {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
@@ -93,9 +96,35 @@ func TestUploadsThatDoNotComeHoldLittle(t *testing.T) {
 		fmt.Fprintf(conn, "POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n")
 	}
 	time.Sleep(200 * time.Millisecond)
-	if a := s.post("small", berlin); a.status != 202 {
+	if a := s.post("large", berlin+strings.Repeat(" ", 800_000)); a.status != 202 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
+}
+
+func TestALargePayloadIsGivenOutWhereThereIsRoom(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, map[string]string{"GEODLQ_BODY_MAX": "1MiB", "GEODLQ_IN_FLIGHT_MAX": "2MiB"})
+	s.post("large", bowtie+strings.Repeat(" ", 900_000))
+	letter := fmt.Sprintf("%.0f", s.settle("large")["letter_id"])
+	payload := func() int { return s.get("/v1/dead-letters/" + letter + "/payload").status }
+	if status := payload(); status != 200 {
+		t.Errorf("%d", status)
+	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n%s", strings.Repeat(" ", 1_000_000))
+	time.Sleep(time.Second) // asking sooner might take the room that it wants
+	if status := payload(); status != 503 {
+		t.Errorf("%d beside an upload", status)
+	}
+	page := s.do("GET", "/letters/"+letter, map[string]string{"Accept": "text/html"}, nil)
+	if page.status != 200 || !strings.Contains(string(page.body), "The payload is not shown now.") {
+		t.Errorf("%d", page.status)
+	}
+	conn.Close()
+	s.eventually("the payload to be given out", func() bool { return payload() == 200 })
 }
 
 func TestARefusedBodyIsReadSoFarThatItsSenderSeesWhy(t *testing.T) {
@@ -279,7 +308,71 @@ func TestWhatIsSmallOnTheWireTakesNoGigabytes(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 	}
-	if peak := p.peak(); peak > 450 {
+	wantPeak(t, p)
+}
+
+// wantPeak wants no more memory than the 300 MB that a process may take, and some for noise.
+func wantPeak(t *testing.T, p *weighed) {
+	t.Helper()
+	if peak := p.peak(); peak > 340 {
 		t.Errorf("it took %.0f MB", peak)
+	} else {
+		t.Logf("it took %.0f MB", peak)
+	}
+}
+
+// TestWhatIsAllCoordinatesTakesNoGigabytes sends bodies that grow as they are parsed, each
+// kind into a process of its own.
+func TestWhatIsAllCoordinatesTakesNoGigabytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	line := `{"type":"LineString","coordinates":[` + strings.TrimSuffix(strings.Repeat("[10.25,20.5],[11.5,20.75],", 990_000), ",") + `]}`
+	feature := `{"type":"Feature","geometry":{"type":"Point","coordinates":[1,2]},"properties":null}`
+	report := func(i int) string {
+		return fmt.Sprintf(`{"work_key":"r-%d","task":"t","source":"s","error":"e","geometry":%s}`, i, line)
+	}
+	for _, c := range []struct {
+		name, path, mediaType string
+		n, taken              int // requests at once, and how many are taken at least
+		body                  func(i int) string
+	}{
+		{"lines", "/v1/events", "application/geo+json", 8, 1, func(int) string { return line }},
+		{"reports", "/v1/dead-letters", "application/json", 8, 1, report},
+		{"a batch of many records", "/v1/events", "application/geo+json-seq", 2, 1, func(int) string { return strings.Repeat("\x1e"+feature+"\n", 100_000) }},
+		{"a collection of many features", "/v1/events", "application/geo+json", 1, 1, func(int) string {
+			return `{"type":"FeatureCollection","features":[` + strings.TrimSuffix(strings.Repeat(feature+",", 100_000), ",") + `]}`
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newServer(t, pgtest.URL(t), map[string]string{"GEODLQ_SINK_TIMEOUT": "30s", "GEODLQ_WORKERS": ""})
+			p := s.startWeighed("serve")
+			var group errgroup.Group
+			var taken atomic.Int64
+			for i := range c.n {
+				group.Go(func() error {
+					a := s.do("POST", c.path, map[string]string{"Content-Type": c.mediaType, "Idempotency-Key": fmt.Sprint("k", i)}, []byte(c.body(i)))
+					switch a.status {
+					case 201, 202:
+						taken.Add(1)
+					case 503:
+					default:
+						return fmt.Errorf("%d %.300s", a.status, a.body)
+					}
+					return nil
+				})
+			}
+			if err := group.Wait(); err != nil {
+				t.Error(err)
+			}
+			if int(taken.Load()) < c.taken {
+				t.Errorf("%d were taken", taken.Load())
+			}
+			s.eventually("all to be processed", func() bool { return s.count("select count(*) from events where finished_at is null") == 0 })
+			if n := s.count("select count(*) from events where state not in ('processed', 'split')"); n != 0 {
+				t.Errorf("%d are not processed", n)
+			}
+			wantPeak(t, p)
+		})
 	}
 }

@@ -179,7 +179,7 @@ func TestABodyThatKillsItsProcessIsOneLetterAndTakesNobodyAlong(t *testing.T) {
 	for i := range 200 {
 		s.post(fmt.Sprintf("healthy-%03d", i), berlin)
 	}
-	positions := strings.TrimSuffix(strings.Repeat("[1.5,2.5],", 3_200_000), ",")
+	positions := strings.TrimSuffix(strings.Repeat("[1.5,2.5],", 1_990_000), ",")
 	if a := s.post("killer", `{"type":"MultiPoint","coordinates":[`+positions+`]}`); a.status != 202 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
@@ -189,7 +189,7 @@ func TestABodyThatKillsItsProcessIsOneLetterAndTakesNobodyAlong(t *testing.T) {
 			'{"at": "2026-01-01T00:00:00Z", "attempt": 1, "error": "Stuck job rescued by JobRescuer", "trace": ""}'::jsonb, array[2]) where id = $1`, s.jobOf(key))
 	}
 	worker := s.startProcess("work", map[string]string{
-		memoryVariable: "400000000", "GEODLQ_SINK_TIMEOUT": "30s", "GEODLQ_WORKERS": "4", "GOMEMLIMIT": "off", "MALLOC_ARENA_MAX": "1", "GOGC": "400",
+		memoryVariable: "140000000", "GEODLQ_SINK_TIMEOUT": "30s", "GEODLQ_WORKERS": "4", "GOMEMLIMIT": "off", "MALLOC_ARENA_MAX": "1", "GOGC": "400",
 	})
 	event := s.settle("killer")
 	if event["state"] != "dead" {

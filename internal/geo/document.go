@@ -35,7 +35,7 @@ const (
 const (
 	maxCollectionDepth = 128       // GeometryCollections within one another
 	maxJSONDepth       = 512       // objects and arrays within one another
-	maxPositions       = 5_000_000 // positions in one geometry
+	maxPositions       = 2_000_000 // positions in one geometry: 32 MB of WKB
 	maxFeatures        = 1_000_000 // features in one collection
 	maxClaims          = 16        // distinct CRS claims kept of one body
 	maxClaimBytes      = 200       // bytes kept of one claim

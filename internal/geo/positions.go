@@ -60,7 +60,7 @@ func elements[T any](p *positions, element func(*positions) (T, *Error)) ([]T, *
 		return nil, notGeometry(p.pos, "coordinates nested wrongly: %s where an array is needed", kindOf(c))
 	}
 	p.pos++
-	var all []T
+	all := make([]T, 0, p.count())
 	for p.more() {
 		one, err := element(p)
 		if err != nil {
@@ -69,6 +69,25 @@ func elements[T any](p *positions, element func(*positions) (T, *Error)) ([]T, *
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+// count is how many elements the rest of the array has, if all of them are arrays, so that
+// a large one is not copied as it grows; at most maxPositions.
+func (p *positions) count() int {
+	n, depth := 0, 0
+	for _, c := range p.b[p.pos:] {
+		switch c {
+		case '[':
+			if depth++; depth == 1 {
+				n++
+			}
+		case ']':
+			if depth--; depth < 0 {
+				return min(n, maxPositions)
+			}
+		}
+	}
+	return 0
 }
 
 // more moves to the next element, or over the end of the array.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"strconv"
 	"strings"
@@ -202,15 +203,16 @@ func (r *run) wrap(ctx context.Context, g orb.Geometry) (orb.Geometry, error) {
 
 // comesBack compares two geometries point by point, within a millionth.
 func comesBack(sent, returned orb.Geometry, geographic bool) bool {
-	var points []orb.Point
-	geo.EachPoint(returned, func(p orb.Point) bool { points = append(points, p); return true })
-	i, same := 0, true
+	next, stop := iter.Pull(func(yield func(orb.Point) bool) { geo.EachPoint(returned, yield) })
+	defer stop()
+	same := true
 	geo.EachPoint(sent, func(p orb.Point) bool {
-		same = i < len(points) && near(p.X(), points[i].X(), geographic) && near(p.Y(), points[i].Y(), geographic)
-		i++
+		q, ok := next()
+		same = ok && near(p.X(), q.X(), geographic) && near(p.Y(), q.Y(), geographic)
 		return same
 	})
-	return same && i == len(points)
+	_, more := next()
+	return same && !more
 }
 
 func near(a, b float64, geographic bool) bool {

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"io"
 	"mime"
@@ -90,14 +91,27 @@ func Gunzip(body []byte, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	decoded, err := io.ReadAll(io.LimitReader(zr, limit+1))
-	if err != nil {
+	decoded := bytes.NewBuffer(make([]byte, 0, gunzipHint(body, limit)))
+	if _, err := decoded.ReadFrom(io.LimitReader(zr, limit+1)); err != nil {
 		return nil, err
 	}
-	if int64(len(decoded)) > limit {
+	if int64(decoded.Len()) > limit {
 		return nil, dlq.ErrTooLarge
 	}
-	return decoded, nil
+	return decoded.Bytes(), nil
+}
+
+// deflateMost is how many times its size a deflate stream can decode to (RFC 1951).
+const deflateMost = 1032
+
+// gunzipHint is room for what a gzip body says that it decodes to (RFC 1952 §2.3.1,
+// ISIZE), as far as that can be, so that a large one is not copied as it grows.
+func gunzipHint(body []byte, limit int64) int64 {
+	if len(body) < 4 {
+		return 0
+	}
+	says := int64(binary.LittleEndian.Uint32(body[len(body)-4:]))
+	return min(says, limit, deflateMost*int64(len(body))) + bytes.MinRead
 }
 
 func formatOf(mediaType string, body []byte) (geo.Format, error) {

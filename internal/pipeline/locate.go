@@ -38,9 +38,11 @@ func (l Locator) Locate(ctx context.Context, r *dlq.Report) error {
 
 func (l Locator) locateGeometry(ctx context.Context, r *dlq.Report) error {
 	format, text := geo.GeoJSON, r.Geometry
-	var wkt string
-	if json.Unmarshal(r.Geometry, &wkt) == nil {
-		format, text = geo.WKT, []byte(wkt)
+	if r.Geometry[0] == '"' {
+		var wkt string
+		if json.Unmarshal(r.Geometry, &wkt) == nil {
+			format, text = geo.WKT, []byte(wkt)
+		}
 	}
 	doc, err := geo.Parse(format, text)
 	if err != nil || doc.Geometry == nil {
@@ -86,6 +88,9 @@ func (l Locator) locateDocument(ctx context.Context, r *dlq.Report, doc *geo.Doc
 	anchor, ok := geo.Anchor(placed.geometry)
 	if !ok {
 		return nil
+	}
+	if bytes.Equal(placed.wkb, r.SourceWKB) {
+		placed.wkb = r.SourceWKB // one of them is enough
 	}
 	r.Place = dlq.Place{WKB: placed.wkb, Anchor: &[2]float64{anchor.X(), anchor.Y()}, LocatedBy: by}
 	return nil

@@ -156,6 +156,7 @@ func featureJSON(d *Delivery) ([]byte, error) {
 		geometry = text
 	}
 	var out bytes.Buffer
+	out.Grow(len(d.ID) + len(geometry) + len(d.Properties) + 100)
 	out.WriteString(`{"type":"Feature",`)
 	if d.ID != nil {
 		out.WriteString(`"id":`)
@@ -174,16 +175,22 @@ func featureJSON(d *Delivery) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// geometryObject is a geometry as GeoJSON has it (RFC 7946 §3.1); orb's own types
-// marshal as coordinates.
-func geometryObject(g orb.Geometry) map[string]any {
+// geometryJSON is a geometry as GeoJSON has it (RFC 7946 §3.1); orb's own types marshal as
+// coordinates.
+type geometryJSON struct {
+	Coordinates orb.Geometry   `json:"coordinates,omitzero"`
+	Geometries  []geometryJSON `json:"geometries,omitzero"`
+	Type        string         `json:"type"`
+}
+
+func geometryObject(g orb.Geometry) geometryJSON {
 	collection, ok := g.(orb.Collection)
 	if !ok {
-		return map[string]any{"type": g.GeoJSONType(), "coordinates": g}
+		return geometryJSON{Type: g.GeoJSONType(), Coordinates: g}
 	}
-	members := make([]map[string]any, len(collection))
+	members := make([]geometryJSON, len(collection))
 	for i, member := range collection {
 		members[i] = geometryObject(member)
 	}
-	return map[string]any{"type": "GeometryCollection", "geometries": members}
+	return geometryJSON{Type: g.GeoJSONType(), Geometries: members}
 }

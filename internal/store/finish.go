@@ -114,10 +114,6 @@ func (s *Store) Split(ctx context.Context, e *dlq.Event, tries int, children []C
 	if err != nil {
 		return fmt.Errorf("split event %d: %w", e.ID, err)
 	}
-	rows := make([]eventRow, len(children))
-	for i := range children {
-		rows[i] = childRow(e, i, &children[i], blobs[i])
-	}
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `update events set state = 'split', finished_at = now(), tries = least($3::int, 32767)
 			where id = $1 and job_id = $2 and state in ('accepted', 'retrying')`, e.ID, e.JobID, tries)
@@ -127,7 +123,16 @@ func (s *Store) Split(ctx context.Context, e *dlq.Event, tries int, children []C
 		if tag.RowsAffected() == 0 {
 			return dlq.ErrSuperseded
 		}
-		return s.insertChildren(ctx, tx, rows, inheritedCRS)
+		for first := 0; first < len(children); first += splitPart {
+			var rows []eventRow
+			for i := first; i < min(first+splitPart, len(children)); i++ {
+				rows = append(rows, childRow(e, i, &children[i], blobs[i]))
+			}
+			if err := s.insertChildren(ctx, tx, rows, inheritedCRS); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		s.releaseUncommitted(ctx, blobs, err)
@@ -135,6 +140,10 @@ func (s *Store) Split(ctx context.Context, e *dlq.Event, tries int, children []C
 	}
 	return nil
 }
+
+// splitPart is how many children are inserted at once: a row takes many times the bytes of
+// a small feature.
+const splitPart = 5000
 
 // insertChildren inserts every row. A child's key can only be taken by a part of
 // a batch that was sent under its parent's key; the child then gets a suffix, so

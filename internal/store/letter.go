@@ -253,9 +253,10 @@ func countParts(ctx context.Context, tx pgx.Tx, parts [][2]time.Time, facets []i
 
 // Payload is the exact bytes of a letter, checked against their SHA-256: ErrNotFound
 // where there is no letter or it has none, ErrCorrupt where they changed,
-// payload.ErrMissing or payload.ErrUnavailable.
-func (s *Store) Payload(ctx context.Context, letterID int64) (*dlq.Payload, error) {
-	found, err := s.findPayload(ctx, letterID)
+// payload.ErrMissing or payload.ErrUnavailable. room is asked before so many bytes are
+// read; its error is the answer.
+func (s *Store) Payload(ctx context.Context, letterID int64, room func(size int64) error) (*dlq.Payload, error) {
+	found, err := s.findPayload(ctx, letterID, room)
 	if err == nil {
 		err = dlq.CheckSHA256(found.Body, found.SHA256)
 	}
@@ -265,16 +266,20 @@ func (s *Store) Payload(ctx context.Context, letterID int64) (*dlq.Payload, erro
 	return found, nil
 }
 
-func (s *Store) findPayload(ctx context.Context, letterID int64) (*dlq.Payload, error) {
+func (s *Store) findPayload(ctx context.Context, letterID int64, room func(size int64) error) (*dlq.Payload, error) {
 	var out dlq.Payload
 	var eventID *int64
+	var size int64
 	at := stored{Length: -1}
-	err := s.db(ctx).QueryRow(ctx, "select event_id, payload, blob, media_type, sha256 from dead_letters where id = $1", letterID).
-		Scan(&eventID, &at.Body, &at.Blob, &out.MediaType, &out.SHA256)
+	err := s.db(ctx).QueryRow(ctx, "select event_id, size, payload, blob, media_type, sha256 from dead_letters where id = $1", letterID).
+		Scan(&eventID, &size, &at.Body, &at.Blob, &out.MediaType, &out.SHA256)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, dlq.ErrNotFound
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := room(size); err != nil {
 		return nil, err
 	}
 	if eventID == nil {

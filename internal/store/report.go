@@ -29,7 +29,7 @@ select @work_key, 'geotask', @task, @source, @code_version, @run_id, @host, @tra
 	@tile_z::smallint, @tile_x::int, @tile_y::int, @bounds::float8[],
 	@payload::bytea, @blob::text, geodlq_json(@payload::bytea, @media_type), @media_type, @size::bigint, @sha256::bytea,
 	@params::jsonb, @payload_ref::jsonb, @event_time::timestamptz, at, at
-from (select coalesce(@received_at::timestamptz, now()) as at) t, (select g, geodlq_simplified(g) as small from (select geodlq_geometry(@wkb::bytea) as g) q) p
+from (select coalesce(@received_at::timestamptz, now()) as at) t, (select g, geodlq_simplified(g) as small from (select geodlq_geometry(case when @placed_as_sent::boolean then @source_wkb::bytea else @wkb::bytea end) as g) q) p
 on conflict (work_key) do update set
 	task = excluded.task, code_version = excluded.code_version, run_id = excluded.run_id, host = excluded.host,
 	trace_id = excluded.trace_id, log_url = excluded.log_url, labels = excluded.labels,
@@ -196,11 +196,14 @@ func reportArgs(r *dlq.Report, blob *string, cap int) pgx.NamedArgs {
 		"stage": r.Stage, "class": r.Class, "error": r.Error, "stack": r.Traceback,
 		"http_status": r.HTTPStatus, "exit_code": r.ExitCode,
 		"fingerprint": dlq.Fingerprint(r.Stage, r.Class, r.Task, r.Error),
-		"wkb":         r.WKB, "lon": nil, "lat": nil, "located_by": r.LocatedBy,
+		"wkb":         r.WKB, "placed_as_sent": false, "lon": nil, "lat": nil, "located_by": r.LocatedBy,
 		"source_wkb": r.SourceWKB, "source_geometry": nil, "src_crs": r.SrcCRS,
 		"tile_z": nil, "tile_x": nil, "tile_y": nil, "bounds": r.Bounds,
 		"payload": r.Payload, "blob": blob, "media_type": r.MediaType, "size": len(r.Payload), "sha256": nil,
 		"params": objectOr(r.Params), "payload_ref": nil, "event_time": r.EventTime, "cap": cap, "received_at": receivedAt(r),
+	}
+	if len(r.WKB) > 0 && len(r.SourceWKB) > 0 && &r.WKB[0] == &r.SourceWKB[0] {
+		args["placed_as_sent"], args["wkb"] = true, nil
 	}
 	if r.Anchor != nil {
 		args["lon"], args["lat"] = r.Anchor[0], r.Anchor[1]
