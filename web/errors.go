@@ -50,12 +50,12 @@ var statuses = []struct {
 	{payload.ErrMissing, http.StatusGone, "These bytes were too large for the database and were kept in the bucket, where they are missing now: deleted there, or never restored. The rest of the letter stands; send the event again, under another key, or restore the bucket."},
 	{dlq.ErrCorrupt, http.StatusInternalServerError, "The stored bytes no longer match the SHA-256 of what was received, so they are not given out."},
 	{payload.ErrUnavailable, http.StatusServiceUnavailable, "The bucket of large payloads can't be reached. What was asked may not have been done; send it again, under the same key."},
-	{dlq.ErrOverloaded, http.StatusServiceUnavailable, "Too much is being received at once. Nothing was stored; send it again."},
+	{dlq.ErrOverloaded, http.StatusServiceUnavailable, "Too much is asked of this server at once. Nothing was stored or changed; ask again in a moment."},
 }
 
 // tooSlow is what to do about a filter that takes too long.
 const tooSlow = "This filter takes too long: it has to look at the letters one by one. Narrow it down with a time range, " +
-	"a class, a stage, a source or a smaller box; text (q), prop and bbox are the slow ones."
+	"a class, a stage, a source or a smaller box; text (q), prop, crs, code_version, work_key and bbox are the slow ones."
 
 // problemOf says an error in words for the client; internal text stays inside.
 func (s *Server) problemOf(err error) problem {

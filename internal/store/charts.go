@@ -19,14 +19,20 @@ const maxBars = 20
 // Charts counts the letters of a filter for the page: each dimension under the
 // whole filter except itself, and the timeline under it without its time. All
 // figures are of one snapshot. What counts don't know is left zero: the latest of a
-// count, the last of a group. ErrTooSlow where rows have to be read, and are too many.
+// count, the last of a group. ErrTooSlow where rows have to be read, and are too many;
+// ErrOverloaded.
 func (s *Store) Charts(ctx context.Context, f dlq.Filter) (*dlq.Charts, error) {
 	read := s.countCharts
 	if !countable(f) {
 		read = s.rowCharts
 	}
+	done, err := s.turn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("charts: %w", err)
+	}
+	defer done()
 	charts := &dlq.Charts{}
-	err := s.reading(ctx, func(tx pgx.Tx) error { return read(ctx, tx, f, charts) })
+	err = s.reading(ctx, func(tx pgx.Tx) error { return read(ctx, tx, f, charts) })
 	if err != nil {
 		return nil, fmt.Errorf("charts: %w", err)
 	}
@@ -40,17 +46,31 @@ type cube struct {
 	cells  []cubeCell
 }
 
+// cubeCell is small: there may be hundreds of thousands.
 type cubeCell struct {
-	names
+	*names
 	Facet       int64
 	Count       int64
 	MaxAttempts int
+	fails       uint16 // what of the cube's filter it does not pass; see matcher.fails
 
 	notBefore, notAfter int64 // seconds within which its letters failed
 
-	// Where they were asked for.
+	*found // nil: nobody asked
+}
+
+// found is what letters say of a cell, and counts don't.
+type found struct {
 	First, Last time.Time
-	Sample      int64 // the newest letter; 0: nobody asked
+	Sample      int64 // the newest letter
+}
+
+func newCube(f dlq.Filter, cells []cubeCell) *cube {
+	m := match(&f)
+	for i := range cells {
+		cells[i].fails = m.fails(cells[i].names)
+	}
+	return &cube{f, cells}
 }
 
 // outside is a filter without what charts count by.
@@ -124,16 +144,22 @@ func (t *facetTally) add(e entry) {
 
 // cube is what was counted, under the rest of a filter.
 func (t *facetTally) cube(f dlq.Filter) *cube {
-	cube := &cube{filter: f}
+	some := 0
+	for _, n := range t.letters {
+		if n != 0 {
+			some++
+		}
+	}
+	cells := make([]cubeCell, 0, some)
 	for id, n := range t.letters {
 		if n != 0 {
-			cube.cells = append(cube.cells, cubeCell{
-				names: t.counts.facets[id].names, Facet: t.counts.facets[id].hash, Count: n,
+			cells = append(cells, cubeCell{
+				names: &t.counts.facets[id].names, Facet: t.counts.facets[id].hash, Count: n,
 				notBefore: int64(t.first[id]), notAfter: int64(t.last[id]) + hour - 1, // an entry may stand for an hour
 			})
 		}
 	}
-	return cube
+	return newCube(f, cells)
 }
 
 // classSlots is the slot of each facet's class.
@@ -176,17 +202,17 @@ func (s *Store) rowCharts(ctx context.Context, tx pgx.Tx, f dlq.Filter, charts *
 	if charts.BucketSeconds, charts.Buckets, err = rowTimeline(ctx, tx, timeless); err != nil {
 		return err
 	}
-	cube, err := rowCube(ctx, tx, outside(f), false)
+	cells, err := rowCells(ctx, tx, outside(f), false)
 	if err != nil {
 		return err
 	}
-	cube.filter = f
+	cube := newCube(f, cells)
 	cube.fill(charts)
 	return cube.describe(ctx, tx, charts.Groups, false)
 }
 
-// rowCube counts the letters of a filter by facet.
-func rowCube(ctx context.Context, tx pgx.Tx, f dlq.Filter, attempts bool) (*cube, error) {
+// rowCells counts the letters of a filter by facet.
+func rowCells(ctx context.Context, tx pgx.Tx, f dlq.Filter, attempts bool) ([]cubeCell, error) {
 	cond, args := where(f)
 	most := "0" // the index on facet does not tell
 	if attempts {
@@ -200,15 +226,16 @@ func rowCube(ctx context.Context, tx pgx.Tx, f dlq.Filter, attempts bool) (*cube
 		select l.*, f.facet, f.count, f.attempts, f.first, f.last, s.id from facets f
 		cross join lateral (select max(d.id) as id from dead_letters d where d.facet = f.facet and d.failed_at = f.last) s
 		cross join lateral (`+facetNamesSQL+` where d.id = s.id) l`, args)
-	cells, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c cubeCell, err error) {
-		err = row.Scan(&c.Class, &c.Stage, &c.Status, &c.Source, &c.Task, &c.Fingerprint, &c.LocatedBy, &c.Located,
+	cells, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (cubeCell, error) {
+		c := cubeCell{names: &names{}, found: &found{}}
+		err := row.Scan(&c.Class, &c.Stage, &c.Status, &c.Source, &c.Task, &c.Fingerprint, &c.LocatedBy, &c.Located,
 			&c.Facet, &c.Count, &c.MaxAttempts, &c.First, &c.Last, &c.Sample)
 		return c, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cube: %w", err)
 	}
-	return &cube{f, cells}, nil
+	return cells, nil
 }
 
 // rowTimeline counts the letters of a filter over time.
@@ -239,9 +266,9 @@ func rowTimeline(ctx context.Context, tx pgx.Tx, f dlq.Filter) (int, []dlq.Bucke
 
 // each calls fn for the cells under the filter except its dimension left.
 func (c *cube) each(left *dimension, fn func(*cubeCell)) {
-	m := match(&c.filter, left)
+	leave := left.bit()
 	for i := range c.cells {
-		if cell := &c.cells[i]; m.selects(&cell.names) {
+		if cell := &c.cells[i]; cell.fails&^leave == 0 {
 			fn(cell)
 		}
 	}
@@ -252,8 +279,8 @@ func (c *cube) fill(charts *dlq.Charts) {
 	charts.ByClass = c.counts(&byClass, &byClass, zeros(dlq.Classes))
 	charts.ByStage = c.counts(&byStage, &byStage, zeros(dlq.Stages))
 	charts.ByStatus = c.counts(&byStatus, &byStatus, zeros(dlq.Statuses))
-	charts.BySource = largest(c.counts(&bySource, &bySource, nil), c.filter.Sources)
-	charts.ByTask = largest(c.counts(&byTask, &byTask, nil), c.filter.Tasks)
+	charts.BySource, _ = c.largest(&bySource, &bySource, maxBars)
+	charts.ByTask, _ = c.largest(&byTask, &byTask, maxBars)
 	charts.Groups, charts.GroupCount = c.groups(&byGroup)
 }
 
@@ -281,7 +308,7 @@ func (c *cube) counts(d, left *dimension, known []dlq.Count) []dlq.Count {
 		at[counts[i].Name] = i
 	}
 	c.each(left, func(cell *cubeCell) {
-		name := d.name(&cell.names)
+		name := d.name(cell.names)
 		i, ok := at[name]
 		if !ok {
 			i = len(counts)
@@ -295,45 +322,46 @@ func (c *cube) counts(d, left *dimension, known []dlq.Count) []dlq.Count {
 	return counts
 }
 
-// largest keeps the largest bars, and those that the filter selects.
-func largest(counts []dlq.Count, selected []string) []dlq.Count {
-	slices.SortFunc(counts, func(a, b dlq.Count) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
-	})
-	kept := counts[:0:0]
-	for i, c := range counts {
-		if i < maxBars || slices.Contains(selected, c.Name) {
-			kept = append(kept, c)
+// largest are the n largest names along one dimension, under the filter except left, and
+// those that it selects; how many there are of all.
+func (c *cube) largest(d, left *dimension, n int) ([]dlq.Count, int) {
+	all := c.counts(d, left, nil)
+	before := func(a, b *dlq.Count) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name)) }
+	var selected []string
+	if left == d {
+		selected = d.selection(&c.filter)
+	}
+	var largest, others []dlq.Count // sorting all would take longer than counting them
+	for i := range all {
+		out := all[i]
+		if len(largest) == n && before(&largest[n-1], &out) < 0 {
+			if slices.Contains(selected, out.Name) {
+				others = append(others, out)
+			}
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(largest, &out, func(a dlq.Count, b *dlq.Count) int { return before(&a, b) })
+		largest = slices.Insert(largest, at, out)
+		if len(largest) > n {
+			if last := largest[n]; slices.Contains(selected, last.Name) {
+				others = append(others, last)
+			}
+			largest = largest[:n]
 		}
 	}
-	return kept
+	slices.SortFunc(others, func(a, b dlq.Count) int { return before(&a, &b) })
+	return append(largest, others...), len(all)
 }
 
 // groups are the largest causes under the filter except left, and those that it
 // selects; how many there are of all.
 func (c *cube) groups(left *dimension) ([]dlq.Group, int) {
-	var groups []dlq.Group
-	at := map[string]int{}
-	c.each(left, func(cell *cubeCell) {
-		i, ok := at[cell.Fingerprint]
-		if !ok {
-			i = len(groups)
-			at[cell.Fingerprint] = i
-			groups = append(groups, dlq.Group{Group: cell.Fingerprint})
-		}
-		groups[i].Count += cell.Count
-		groups[i].Located += cell.located()
-	})
-	slices.SortFunc(groups, func(a, b dlq.Group) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Group, b.Group))
-	})
-	kept := groups[:0:0]
-	for i, g := range groups {
-		if i < maxGroups || left != nil && slices.Contains(c.filter.Groups, g.Group) {
-			kept = append(kept, g)
-		}
+	largest, n := c.largest(&byGroup, left, maxGroups)
+	groups := make([]dlq.Group, len(largest))
+	for i, of := range largest {
+		groups[i] = dlq.Group{Group: of.Name, Count: of.Count, Located: of.Located}
 	}
-	return kept, len(groups)
+	return groups, n
 }
 
 // titles fills in what groups are called, by a letter of each.

@@ -99,6 +99,27 @@ func (s *Store) facetsOf(ctx context.Context, tx pgx.Tx, history int, read []*fa
 	return s.facets.replace(read), nil
 }
 
+// turn waits where there are so many facets that to count by each takes memory and time:
+// they are counted by as many at once as there are cores. ErrOverloaded after
+// Rules.ReadTimeout.
+func (s *Store) turn(ctx context.Context) (done func(), err error) {
+	if last, _ := s.facets.known(); last <= s.maxFacets {
+		return func() {}, nil
+	}
+	waited := make(<-chan time.Time) // never
+	if s.rules.ReadTimeout > 0 {
+		waited = time.After(s.rules.ReadTimeout)
+	}
+	select {
+	case s.turns <- struct{}{}:
+		return func() { <-s.turns }, nil
+	case <-waited:
+		return nil, dlq.ErrOverloaded
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // need is what is to be read of the counts.
 type need struct {
 	cells, seconds, attempts bool // beside facets
@@ -177,7 +198,7 @@ func (c *counts) hashes(selected []bool) []int64 {
 
 // selected marks the facets of a filter.
 func (c *counts) selected(f *dlq.Filter) []bool {
-	m := match(f, nil)
+	m := match(f)
 	out := make([]bool, len(c.facets))
 	for i, facet := range c.facets {
 		out[i] = facet != nil && m.selects(&facet.names)

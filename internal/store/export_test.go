@@ -11,6 +11,10 @@ import (
 // CountByBlocks makes counts read blocks, however few letters a part of an hour has.
 func (s *Store) CountByBlocks() { s.maxRest = -1 }
 
+// TellNoFacets makes lists and counts of parts of an hour go by names, as where there are
+// very many facets.
+func (s *Store) TellNoFacets() { s.maxFacets, s.maxRest = 0, maxRest }
+
 // The ways by rows, whatever the filter: what counts say must be the same.
 
 func (s *Store) RowTile(ctx context.Context, f dlq.Filter, t dlq.Tile) (tile []byte, err error) {

@@ -26,18 +26,19 @@ func (e extreme) next() []*cubeCell {
 	var found, likeliest *cubeCell
 	for _, cell := range e.cells {
 		switch {
-		case cell.Sample != 0 && (found == nil || e.compare(cell, found) > 0):
+		case cell.found != nil && (found == nil || e.compare(cell, found) > 0):
 			found = cell
-		case cell.Sample == 0 && (likeliest == nil || e.bound(cell) > e.bound(likeliest)):
+		case cell.found == nil && (likeliest == nil || e.bound(cell) > e.bound(likeliest)):
 			likeliest = cell
 		}
 	}
-	if found == nil && likeliest != nil {
+	// One that was looked up for another extreme may lie anywhere.
+	if likeliest != nil && (found == nil || e.bound(likeliest) > e.bound(found)) {
 		return []*cubeCell{likeliest}
 	}
 	var next []*cubeCell
 	for _, cell := range e.cells {
-		if cell.Sample == 0 && e.bound(cell) >= e.at(found) {
+		if cell.found == nil && e.bound(cell) >= e.at(found) {
 			next = append(next, cell)
 		}
 	}
@@ -101,18 +102,18 @@ func (c *cube) lookUp(ctx context.Context, tx pgx.Tx, at map[int64]*cubeCell) er
 			order by d.failed_at desc, d.id desc limit 1) z`, args)
 	var facet, sample int64
 	var first, last time.Time
-	found := 0
+	n := 0
 	_, err := pgx.ForEachRow(rows, []any{&facet, &first, &last, &sample}, func() error {
 		cell := at[facet]
-		cell.First, cell.Last, cell.Sample = first, last, sample
-		found++
+		cell.found = &found{first, last, sample}
+		n++
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("first and last letters: %w", err)
 	}
-	if found < len(at) {
-		return fmt.Errorf("counts know %d kinds of letters that there are not: run geodlq counts rebuild", len(at)-found)
+	if n < len(at) {
+		return fmt.Errorf("counts know %d kinds of letters that there are not: run geodlq counts rebuild", len(at)-n)
 	}
 	return nil
 }
@@ -121,8 +122,15 @@ func (c *cube) lookUp(ctx context.Context, tx pgx.Tx, at map[int64]*cubeCell) er
 // they ended. Stage, class and title are those of the kind of letters that a group
 // has most of.
 func (c *cube) describe(ctx context.Context, tx pgx.Tx, groups []dlq.Group, withLast bool) error {
-	members := map[string][]*cubeCell{}
-	c.each(&byGroup, func(cell *cubeCell) { members[cell.Fingerprint] = append(members[cell.Fingerprint], cell) })
+	members := make(map[string][]*cubeCell, len(groups))
+	for _, g := range groups {
+		members[g.Group] = nil
+	}
+	c.each(&byGroup, func(cell *cubeCell) {
+		if of, ok := members[cell.Fingerprint]; ok {
+			members[cell.Fingerprint] = append(of, cell)
+		}
+	})
 	var extremes []extreme
 	for _, g := range groups {
 		of := members[g.Group]
@@ -139,7 +147,7 @@ func (c *cube) describe(ctx context.Context, tx pgx.Tx, groups []dlq.Group, with
 		most := mostFrequentCell(members[g.Group])
 		g.Stage, g.Class, g.Sample = most.Stage, most.Class, most.Sample
 		for _, cell := range members[g.Group] {
-			if cell.Sample == 0 {
+			if cell.found == nil {
 				continue
 			}
 			if g.First.IsZero() || cell.First.Before(g.First) {

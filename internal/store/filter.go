@@ -78,33 +78,48 @@ type matcher struct {
 
 type selection struct {
 	*dimension
+	bit    uint16
 	values []string
 }
 
-// match is what a filter asks of names, but for one dimension (nil: for none).
-func match(f *dlq.Filter, but *dimension) *matcher {
+// match is what a filter asks of names.
+func match(f *dlq.Filter) *matcher {
 	m := &matcher{located: f.Located}
 	for _, d := range dimensions {
-		if values := d.selection(f); d != but && len(values) > 0 {
-			m.selections = append(m.selections, selection{d, values})
+		if values := d.selection(f); len(values) > 0 {
+			m.selections = append(m.selections, selection{d, d.bit(), values})
 		}
 	}
 	return m
 }
 
-// selects reports whether letters of such names are selected, as far as names
-// decide.
-func (m *matcher) selects(n *names) bool {
+// bit stands for a dimension in a set of them; that of nil for none.
+func (d *dimension) bit() uint16 {
+	if i := slices.Index(dimensions, d); i >= 0 {
+		return 1 << i
+	}
+	return 0
+}
+
+// notLocated stands beside the dimensions for Filter.Located.
+const notLocated = 1 << 15
+
+// fails is the set of what is asked of names that these do not pass.
+func (m *matcher) fails(n *names) (set uint16) {
 	if m.located != nil && *m.located != n.Located {
-		return false
+		set = notLocated
 	}
 	for _, s := range m.selections {
 		if !slices.Contains(s.values, s.name(n)) {
-			return false
+			set |= s.bit
 		}
 	}
-	return true
+	return set
 }
+
+// selects reports whether letters of such names are selected, as far as names
+// decide.
+func (m *matcher) selects(n *names) bool { return m.fails(n) == 0 }
 
 // countable reports whether names and time decide what a filter selects: then
 // counts answer for it, and else the letters' rows.

@@ -41,7 +41,7 @@ func (s *Store) Letter(ctx context.Context, id int64) (*dlq.Letter, error) {
 func (s *Store) Letters(ctx context.Context, f dlq.Filter, after *dlq.Cursor, limit int) (*dlq.Page, error) {
 	var letters []dlq.Letter
 	err := s.reading(ctx, func(tx pgx.Tx) (err error) {
-		q := newestQuery{tx: tx, limit: limit + 1, after: after}
+		q := newestQuery{tx: tx, limit: limit + 1, after: after, maxFacets: s.maxFacets}
 		if !countable(f) {
 			letters, err = q.among(ctx, f)
 			return err
@@ -64,7 +64,7 @@ func (s *Store) Letters(ctx context.Context, f dlq.Filter, after *dlq.Cursor, li
 func (s *Store) CountedLetters(ctx context.Context, f dlq.Filter, limit int) (page *dlq.Page, n int64, err error) {
 	var letters []dlq.Letter
 	err = s.reading(ctx, func(tx pgx.Tx) (err error) {
-		q := newestQuery{tx: tx, limit: limit + 1}
+		q := newestQuery{tx: tx, limit: limit + 1, maxFacets: s.maxFacets}
 		if !countable(f) {
 			if letters, err = q.among(ctx, f); err != nil {
 				return err
@@ -98,6 +98,10 @@ func pageOf(letters []dlq.Letter, limit int) *dlq.Page {
 }
 
 const (
+	// maxFacets is how many facets are told to the database at most: more of them take
+	// longer than to look at the names of letters, row by row.
+	maxFacets = 20_000
+
 	// maxProbed is of how many facets at most the newest letters are sought in each,
 	// some 5 µs a facet: that takes as long however few letters a filter selects, and
 	// however many others came last.
@@ -117,6 +121,8 @@ type newestQuery struct {
 	tx    pgx.Tx
 	limit int
 	after *dlq.Cursor
+
+	maxFacets int
 }
 
 // counted seeks letters in the way that counts of all, by facet, tell to be the best.
@@ -128,6 +134,9 @@ func (q *newestQuery) counted(ctx context.Context, f dlq.Filter, c *counts) ([]d
 		return nil, nil
 	}
 	facets := c.hashes(selected)
+	if len(facets) > q.maxFacets {
+		return q.among(ctx, f)
+	}
 	timely := dlq.Filter{Statuses: dlq.Statuses, Since: f.Since, Until: f.Until} // the facets say the rest
 	if ahead := surplus * int64(q.limit) * all / some; 0 < ahead && ahead < probeCost*int64(len(facets)) {
 		letters, err := q.ahead(ctx, timely, facets, ahead)
@@ -223,7 +232,7 @@ func (s *Store) countByFacet(ctx context.Context, tx pgx.Tx, f dlq.Filter, c *co
 	before, behind := around, around
 	before.SecondTo, behind.SecondFrom = inside.SecondFrom, inside.SecondTo
 	if total(c.perFacet(before), nil)+total(c.perFacet(behind), nil) <= s.maxRest {
-		n, err = countParts(ctx, tx, parts(f, time.Hour), c.hashes(selected))
+		n, err = s.countParts(ctx, tx, f, c.hashes(selected))
 		return n + total(c.perFacet(inside), selected), err
 	}
 	c, err = s.read(ctx, tx, need{seconds: true, window: wholeSeconds(f), summary: kindHours, edges: parting(wholeSeconds(f), hour), rest: f})
@@ -237,12 +246,17 @@ func (s *Store) countByFacet(ctx context.Context, tx pgx.Tx, f dlq.Filter, c *co
 	return n, nil
 }
 
-// countParts counts the letters of some facets in some parts of the time.
-func countParts(ctx context.Context, tx pgx.Tx, parts [][2]time.Time, facets []int64) (n int64, err error) {
-	for _, part := range parts {
+// countParts counts the letters of a filter, which are of some facets, in the parts of an
+// hour at the ends of its time.
+func (s *Store) countParts(ctx context.Context, tx pgx.Tx, f dlq.Filter, facets []int64) (n int64, err error) {
+	for _, part := range parts(f, time.Hour) {
 		var some int64
-		err := tx.QueryRow(ctx, `select count(*) from dead_letters d where d.failed_at >= $1 and d.failed_at < $2
-			and exists (select from unnest($3::bigint[]) facet where facet = d.facet)`, part[0], part[1], facets).Scan(&some)
+		if f.Since, f.Until = &part[0], &part[1]; len(facets) > s.maxFacets {
+			some, err = countRows(ctx, tx, f)
+		} else {
+			err = tx.QueryRow(ctx, `select count(*) from dead_letters d where d.failed_at >= $1 and d.failed_at < $2
+				and exists (select from unnest($3::bigint[]) facet where facet = d.facet)`, part[0], part[1], facets).Scan(&some)
+		}
 		if err != nil {
 			return 0, err
 		}

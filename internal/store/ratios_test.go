@@ -165,3 +165,44 @@ func wantNoScan(t *testing.T, pool *pgxpool.Pool) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// Among thousands of sources, few are asked when their letters failed: those that may
+// have been the first or the last of a cause, a stage, a class or a status.
+func TestFewOfManyFacetsAreLookedUp(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracer := &asked{}
+	config.ConnConfig.Tracer = tracer
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	const sources = 5000
+	_, err = pool.Exec(t.Context(), `
+		insert into dead_letters (work_key, kind, source, task, stage, class, error, fingerprint, located_by, failed_at)
+		select gen_random_uuid()::text, 'event', 'source ' || i, '', 'crs', 'unknown', 'error', 'cause ' || i % 3, 'none',
+			'2026-03-01 12:00+00'::timestamptz - random() * interval '60 days' from generate_series(1, $1::int) i`, sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := store.New(pool, nil, store.Rules{})
+	fold(t, s)
+	tracer.queries = nil
+	if _, err := s.Stats(t.Context(), dlq.Filter{}); err != nil {
+		t.Fatal(err)
+	}
+	lookedUp, lookups := 0, 0
+	for _, q := range tracer.queries {
+		if strings.Contains(q.sql, "z.failed_at") {
+			lookups++
+			lookedUp += len(q.args[0].(pgx.NamedArgs)["facets"].([]int64))
+		}
+	}
+	if lookups == 0 || lookups > 10 || lookedUp > sources/10 {
+		t.Errorf("%d facets of %d were looked up, in %d goes", lookedUp, sources, lookups)
+	}
+}

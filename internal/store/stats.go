@@ -15,14 +15,19 @@ import (
 const maxGroups = 20
 
 // Stats counts the letters of a filter, all figures of one snapshot. ErrTooSlow
-// where rows have to be read, and are too many.
+// where rows have to be read, and are too many; ErrOverloaded.
 func (s *Store) Stats(ctx context.Context, f dlq.Filter) (*dlq.Stats, error) {
 	read := s.countStats
 	if !countable(f) {
 		read = s.rowStats
 	}
+	done, err := s.turn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("stats: %w", err)
+	}
+	defer done()
 	stats := &dlq.Stats{}
-	err := s.reading(ctx, func(tx pgx.Tx) error {
+	err = s.reading(ctx, func(tx pgx.Tx) error {
 		cube, err := read(ctx, tx, f, stats)
 		if err != nil {
 			return err
@@ -120,7 +125,8 @@ func (s *Store) rowStats(ctx context.Context, tx pgx.Tx, f dlq.Filter, stats *dl
 	if stats.BucketSeconds, stats.Buckets, err = rowTimeline(ctx, tx, f); err != nil {
 		return nil, err
 	}
-	return rowCube(ctx, tx, f, true)
+	cells, err := rowCells(ctx, tx, f, true)
+	return newCube(f, cells), err
 }
 
 func (c *cube) fillStats(ctx context.Context, tx pgx.Tx, stats *dlq.Stats) error {
@@ -144,7 +150,7 @@ func (c *cube) newest(along []*dimension) []extreme {
 	var extremes []extreme
 	for _, d := range along {
 		cells := map[string][]*cubeCell{}
-		c.each(nil, func(cell *cubeCell) { cells[d.name(&cell.names)] = append(cells[d.name(&cell.names)], cell) })
+		c.each(nil, func(cell *cubeCell) { cells[d.name(cell.names)] = append(cells[d.name(cell.names)], cell) })
 		for _, of := range cells {
 			extremes = append(extremes, extreme{of, true})
 		}
@@ -159,15 +165,15 @@ func (c *cube) latest(d *dimension, counts []dlq.Count) {
 		at[counts[i].Name] = &counts[i]
 	}
 	c.each(nil, func(cell *cubeCell) {
-		n := at[d.name(&cell.names)]
+		n := at[d.name(cell.names)]
 		if n == nil {
 			return
 		}
 		if d == &byStatus {
 			n.MaxAttempts = max(n.MaxAttempts, cell.MaxAttempts)
 		}
-		if last := cell.Last; cell.Sample != 0 && (n.Latest == nil || last.After(*n.Latest)) {
-			n.Latest = &last
+		if cell.found != nil && (n.Latest == nil || cell.Last.After(*n.Latest)) {
+			n.Latest = &cell.Last
 		}
 	})
 }

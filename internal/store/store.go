@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -29,8 +30,11 @@ type Store struct {
 	owner   atomic.Pointer[string] // see bucketOwner
 	facets  facetCache
 	blocks  blockCache
-	folded  atomic.Int64 // changes since the log was vacuumed
-	maxRest int64        // see there
+	folded  atomic.Int64  // changes since the log was vacuumed
+	turns   chan struct{} // see turn
+
+	maxRest   int64 // see the constants
+	maxFacets int
 	batchers
 }
 
@@ -48,8 +52,9 @@ type Rules struct {
 // New returns a Store over a migrated database and the bucket of its large bodies,
 // which may be nil where neither bodies are written nor read.
 func New(pool *pgxpool.Pool, bucket *payload.Bucket, rules Rules) *Store {
-	s := &Store{pool: pool, bucket: bucket, rules: rules, maxRest: maxRest}
+	s := &Store{pool: pool, bucket: bucket, rules: rules, maxRest: maxRest, maxFacets: maxFacets}
 	s.batchers = newBatchers(s)
+	s.turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 	return s
 }
 
