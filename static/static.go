@@ -87,11 +87,12 @@ func URL(name string) string {
 
 // Handler serves GET and HEAD of /static/*: assets under their hashed names,
 // which never change and so are cached for good, gzipped for those who take it.
-// Anything else is 404.
+// Anything else is 404. It panics on a broken build.
 func Handler() http.Handler {
+	built := built()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, under := strings.CutPrefix(r.URL.Path, prefix)
-		a, ok := built().byName[name]
+		a, ok := built.byName[name]
 		if !under || !ok {
 			http.NotFound(w, r)
 			return

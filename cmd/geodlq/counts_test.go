@@ -89,7 +89,8 @@ func TestAFilterThatTakesTooLongSaysSo(t *testing.T) {
 	s.deadEvents(10)
 	s.eventually("the letters to be folded", func() bool { return s.count("select count(*) from letter_deltas") == 0 })
 	s.slow()
-	for _, path := range []string{"/v1/stats?q=needle", "/v1/dead-letters?q=needle", "/tiles/0/0/0.mvt?q=needle", "/tiles.json"} {
+	for _, path := range []string{"/v1/stats?q=needle", "/v1/dead-letters?q=needle", "/tiles/0/0/0.mvt?q=needle", "/tiles.json",
+		"/export.csv?q=needle", "/export.geojson?prop=labels.a:b"} {
 		a := s.get(path)
 		if a.status != 422 || !strings.Contains(string(a.body), "Narrow it down") {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
@@ -97,6 +98,10 @@ func TestAFilterThatTakesTooLongSaysSo(t *testing.T) {
 	}
 	if a := s.do("GET", "/?q=needle", map[string]string{"Accept": "text/html"}, nil); a.status != 422 || !strings.Contains(string(a.body), "Narrow it down") {
 		t.Errorf("the page: %d", a.status)
+	}
+	order := s.do("POST", "/v1/redrives", map[string]string{"Content-Type": "application/json"}, []byte(`{"filter":{"q":"needle"}}`))
+	if order.status != 422 || !strings.Contains(string(order.body), "Narrow it down") {
+		t.Errorf("an order: %d %s", order.status, order.body)
 	}
 	// Counts don't look at letters.
 	if n := countInTile(t, s.get("/tiles/0/0/0.mvt").body); n != 10 {

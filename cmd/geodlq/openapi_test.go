@@ -871,7 +871,8 @@ func (c *contract) testDatabaseAway(t *testing.T) {
 func (c *contract) testTooSlow(t *testing.T) {
 	s := startServer(t, map[string]string{"GEODLQ_READ_TIMEOUT": "50ms"})
 	s.slow()
-	for operation, in := range map[string]call{"listLetters": {query: "q=x"}, "getStats": {query: "q=x"}, "getTile": {param: "0", more: []string{"0", "0"}, query: "q=x"}} {
+	for operation, in := range map[string]call{"listLetters": {query: "q=x"}, "getStats": {query: "q=x"}, "getTile": {param: "0", more: []string{"0", "0"}, query: "q=x"},
+		"exportCSV": {query: "q=x"}, "exportGeoJSON": {query: "q=x"}, "postRedrive": {header: asJSON, body: `{"filter":{"q":"x"}}`}} {
 		c.want(s, 422, operation, in)
 	}
 }

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,10 +24,11 @@ type Letters struct {
 
 // Export begins to read the letters of a filter. The caller closes it. What fails on
 // the replica before the first letter is read on the primary; what fails later has
-// failed, since another server can't go on with the snapshot.
+// failed, since another server can't go on with the snapshot. ErrTooSlow where too many
+// have to be looked at before there is a first one.
 func (s *Store) Export(ctx context.Context, f dlq.Filter) (letters *Letters, err error) {
 	err = s.either(ctx, func(db *pgxpool.Pool, reach context.Context) error {
-		letters, err = export(ctx, db, reach, f)
+		letters, err = s.export(ctx, db, reach, f)
 		return err
 	})
 	if err != nil {
@@ -34,20 +37,27 @@ func (s *Store) Export(ctx context.Context, f dlq.Filter) (letters *Letters, err
 	return letters, nil
 }
 
-func export(ctx context.Context, db *pgxpool.Pool, reach context.Context, f dlq.Filter) (*Letters, error) {
+func (s *Store) export(ctx context.Context, db *pgxpool.Pool, reach context.Context, f dlq.Filter) (*Letters, error) {
 	cond, args := where(f)
 	ctx, cancel := within(ctx, reach)
+	var late atomic.Bool
+	if s.rules.ReadTimeout > 0 && !countable(f) {
+		defer time.AfterFunc(s.rules.ReadTimeout, func() { late.Store(true); cancel() }).Stop()
+	}
 	rows, err := db.Query(ctx, "select "+letterColumns+" from dead_letters d where "+cond+" order by d.failed_at desc, d.id desc", args)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
 	l := &Letters{rows: rows, cancel: cancel}
-	if l.first = rows.Next(); !l.first && rows.Err() != nil {
-		l.Close()
-		return nil, rows.Err()
+	if err == nil {
+		l.first = rows.Next()
+		err = rows.Err()
 	}
-	return l, nil
+	switch {
+	case err == nil:
+		return l, nil
+	case late.Load():
+		err = fmt.Errorf("%w: %w", dlq.ErrTooSlow, err)
+	}
+	l.Close()
+	return nil, err
 }
 
 // Next reads the next letter, if there is one.

@@ -32,7 +32,7 @@ type NewRedrive struct {
 
 // PreviewRedrive freezes the set of an order: which letters it matches, of which
 // the action may be done to. What arrives or changes later is not in it. The
-// order waits for StartRedrive.
+// order waits for StartRedrive. ErrTooSlow where too many have to be looked at.
 func (s *Store) PreviewRedrive(ctx context.Context, n NewRedrive) (*dlq.Redrive, error) {
 	cond, args := where(n.Filter)
 	if n.IDs != nil {
@@ -43,7 +43,15 @@ func (s *Store) PreviewRedrive(ctx context.Context, n NewRedrive) (*dlq.Redrive,
 		"filter": n.Filter.Values().Encode(), "ticked": n.IDs != nil, "actor": n.Actor, "reason": dlq.CleanText(n.Reason, 500),
 	})
 	var id int64
-	if err := s.pool.QueryRow(ctx, strings.ReplaceAll(previewSQL, "{where}", cond), args).Scan(&id); err != nil {
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		if n.IDs == nil && !countable(n.Filter) {
+			if _, err := tx.Exec(ctx, s.limitSQL()); err != nil {
+				return err
+			}
+		}
+		return tooSlow(ctx, tx.QueryRow(ctx, strings.ReplaceAll(previewSQL, "{where}", cond), args).Scan(&id))
+	})
+	if err != nil {
 		return nil, fmt.Errorf("preview redrive: %w", err)
 	}
 	return s.RedriveByID(ctx, id)

@@ -156,9 +156,17 @@ func (s *Store) reading(ctx context.Context, fn func(tx pgx.Tx) error) error {
 // readingOn is reading on one server.
 func (s *Store) readingOn(ctx context.Context, db *pgxpool.Pool, fn func(tx pgx.Tx) error) error {
 	options := snapshotTx
-	options.BeginQuery = fmt.Sprintf("begin isolation level repeatable read read only; set local statement_timeout = %d",
-		s.rules.ReadTimeout.Milliseconds())
-	err := pgx.BeginTxFunc(ctx, db, options, fn)
+	options.BeginQuery = "begin isolation level repeatable read read only; " + s.limitSQL()
+	return tooSlow(ctx, pgx.BeginTxFunc(ctx, db, options, fn))
+}
+
+// limitSQL gives up each statement of a transaction after Rules.ReadTimeout.
+func (s *Store) limitSQL() string {
+	return fmt.Sprintf("set local statement_timeout = %d", s.rules.ReadTimeout.Milliseconds())
+}
+
+// tooSlow tells a statement that was given up.
+func tooSlow(ctx context.Context, err error) error {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.Code == "57014" && ctx.Err() == nil { // query_canceled
 		return fmt.Errorf("%w: %w", dlq.ErrTooSlow, err)
