@@ -147,8 +147,8 @@ func lostBytes(event *dlq.Event, lost error, tries int) *dlq.Failure {
 // roomPause is how long a job waits for room before it lets others go first.
 const roomPause = 5 * time.Second
 
-// hugeBody is from how many bytes on a body is not begun beside the garbage of another.
-const hugeBody = 8 << 20
+// hugeBody is from which weight on a body is not begun beside the garbage of another.
+const hugeBody = 16 << 20
 
 var errNoRoom = errors.New("no room for another large body")
 
@@ -157,7 +157,7 @@ var errNoRoom = errors.New("no room for another large body")
 // gives the room back.
 func (w *eventWorker) readWithRoom(ctx context.Context, event *dlq.Event) (release func(), lost, err error) {
 	release = func() {}
-	if weight := w.weight(event); weight >= store.LargeBody {
+	if weight := w.weight(event); weight >= 2*store.LargeBody {
 		waitCtx, cancel := context.WithTimeout(ctx, roomPause)
 		defer cancel()
 		if w.room.Acquire(waitCtx, weight) != nil {
@@ -178,15 +178,17 @@ func (w *eventWorker) readWithRoom(ctx context.Context, event *dlq.Event) (relea
 	return release, lost, nil
 }
 
-// weight is how much room the bytes of an event want, once decoded.
+// weight is how much room the bytes of an event want: twice as many as they are once
+// decoded, since a geometry takes ten times its text where its parts are many.
 func (w *eventWorker) weight(event *dlq.Event) int64 {
-	switch {
-	case !pipeline.IsGzip(event.Headers["content-encoding"]):
-		return min(event.Size, w.roomMax)
-	case event.Body == nil: // not read yet; it may decode to anything
-		return w.roomMax
+	size := event.Size
+	if pipeline.IsGzip(event.Headers["content-encoding"]) {
+		size = w.roomMax // not read yet; it may decode to anything
+		if event.Body != nil {
+			size = pipeline.GunzipSize(event.Body, w.roomMax)
+		}
 	}
-	return min(pipeline.GunzipSize(event.Body, w.roomMax), w.roomMax)
+	return min(2*size, w.roomMax)
 }
 
 func (w *eventWorker) report(ctx context.Context, job *river.Job[dlq.EventArgs], event *dlq.Event, outcome pipeline.Outcome, redrive bool) error {

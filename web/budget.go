@@ -75,7 +75,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, h *hold) ([]b
 				// One byte more than is left, to see the end.
 				grow = min(grow, r.ContentLength-int64(len(body))+1)
 			}
-			if len(body) > 0 || grow > first {
+			if len(body) > 0 {
 				if err := h.take(grow); err != nil {
 					drain(w, r)
 					return nil, err

@@ -215,12 +215,12 @@ func (s *Server) letterPage(ctx context.Context, id int64) (*views.LetterPage, e
 	page := &views.LetterPage{Letter: letter, History: history, Now: time.Now(), MapStyle: s.config.MapStyle, Outage: s.outage()}
 	h := &hold{budget: s.inFlight}
 	defer h.release()
-	found, err := s.store.Payload(ctx, id, func(size int64) error { return h.take(size * (1 + sketchCost(size))) })
+	found, err := s.store.Payload(ctx, id, h.take)
 	why, tellable := payloadTrouble(letter, err)
 	switch {
 	case err == nil:
 		page.Payload = payloadView(found)
-		page.SentGeometry, page.SentNote = s.sketch(ctx, found.Event)
+		page.SentGeometry, page.SentNote = s.sketch(ctx, found.Event, h)
 	case tellable:
 		page.Payload = why
 	default:
@@ -252,24 +252,30 @@ func payloadTrouble(l *dlq.Letter, err error) (views.PayloadView, bool) {
 	return v, true
 }
 
-// maxSketched is the largest payload whose coordinates are drawn as sent.
-const maxSketched = 8 << 20
+// maxSketched is the largest payload, decoded, whose coordinates are drawn as sent, and
+// sketchCost how many times its bytes that takes of memory.
+const (
+	maxSketched = 8 << 20
+	sketchCost  = 4
+)
 
 // sketchTimeout bounds the drawing of coordinates: a page without it is still one.
 const sketchTimeout = 2 * time.Second
 
-// sketchCost is how many times its bytes a payload takes of memory while it is drawn.
-func sketchCost(size int64) int64 {
-	if size > maxSketched {
-		return 0
-	}
-	return 4
-}
-
 // sketch draws the coordinates of a whole event; nothing for nil.
-func (s *Server) sketch(ctx context.Context, event *dlq.Event) (json.RawMessage, string) {
-	if event == nil || event.Size > maxSketched {
+func (s *Server) sketch(ctx context.Context, event *dlq.Event, h *hold) (json.RawMessage, string) {
+	if event == nil {
 		return nil, ""
+	}
+	size := event.Size
+	if pipeline.IsGzip(event.Headers["content-encoding"]) {
+		size = pipeline.GunzipSize(event.Body, maxSketched)
+	}
+	if size > maxSketched {
+		return nil, ""
+	}
+	if h.take(sketchCost*size) != nil {
+		return nil, "The coordinates are not drawn now: the server holds as many large bodies as it can."
 	}
 	ctx, cancel := context.WithTimeout(ctx, sketchTimeout)
 	defer cancel()
