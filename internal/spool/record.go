@@ -19,13 +19,16 @@ type Record struct {
 	Report *dlq.Report
 }
 
-// line is a record on disk. The sum (CRC-32C, RFC 3720 §12.1) is over the exact
-// bytes of the record's JSON.
-type line struct {
-	Event  json.RawMessage `json:"event"`
-	Report json.RawMessage `json:"report"`
-	Sum    string          `json:"crc32c"`
-}
+// A line is a record on disk, as a JSON object of exactly this form: one of the heads, the
+// record's JSON, the sum. That (CRC-32C, RFC 3720 §12.1) is over the exact bytes of the
+// record's JSON.
+const (
+	eventHead  = `{"event":`
+	reportHead = `{"report":`
+	sumFormat  = `,"crc32c":"%08x"}`
+)
+
+var sumLength = len(fmt.Sprintf(sumFormat, 0))
 
 // eventLine is an event with its body, which NewEvent leaves out.
 type eventLine struct {
@@ -42,16 +45,16 @@ func (r *Record) write(w *bufio.Writer) error {
 	both := io.MultiWriter(w, sum)
 	var err error
 	if r.Event != nil {
-		_, _ = w.WriteString(`{"event":`)
+		_, _ = w.WriteString(eventHead)
 		err = writeEvent(both, r.Event)
 	} else {
-		_, _ = w.WriteString(`{"report":`)
+		_, _ = w.WriteString(reportHead)
 		err = writeJSON(both, r.Report)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, `,"crc32c":"%08x"}`+"\n", sum.Sum32())
+	_, err = fmt.Fprintf(w, sumFormat+"\n", sum.Sum32())
 	return err
 }
 
@@ -97,28 +100,27 @@ func (r *Record) size() int64 {
 
 var errBadLine = errors.New("bad line")
 
-// parse reads a line back; errBadLine with what is wrong with it.
+// parse reads a line back; errBadLine with what is wrong with it. It may be large, and is
+// not copied.
 func parse(text []byte) (Record, error) {
-	var l line
-	if err := json.Unmarshal(text, &l); err != nil {
-		return Record{}, fmt.Errorf("%w: not JSON", errBadLine)
+	raw, isEvent := bytes.CutPrefix(text, []byte(eventHead))
+	raw, isReport := bytes.CutPrefix(raw, []byte(reportHead))
+	if isEvent == isReport || len(raw) < sumLength {
+		return Record{}, fmt.Errorf("%w: neither an event nor a report", errBadLine)
 	}
-	raw := l.Event
-	if raw == nil {
-		raw = l.Report
-	}
-	if l.Sum != fmt.Sprintf("%08x", crc32.Checksum(raw, castagnoli)) {
+	raw, sum := raw[:len(raw)-sumLength], raw[len(raw)-sumLength:]
+	if string(sum) != fmt.Sprintf(sumFormat, crc32.Checksum(raw, castagnoli)) {
 		return Record{}, fmt.Errorf("%w: its checksum does not match", errBadLine)
 	}
-	if l.Event == nil {
+	if isReport {
 		report := &dlq.Report{}
-		if err := json.Unmarshal(l.Report, report); err != nil || report.WorkKey == "" {
+		if err := json.Unmarshal(raw, report); err != nil || report.WorkKey == "" {
 			return Record{}, fmt.Errorf("%w: not a report", errBadLine)
 		}
 		return Record{Report: report}, nil
 	}
 	var e eventLine
-	if err := json.Unmarshal(l.Event, &e); err != nil || e.WorkKey == "" {
+	if err := json.Unmarshal(raw, &e); err != nil || e.WorkKey == "" {
 		return Record{}, fmt.Errorf("%w: not an event", errBadLine)
 	}
 	e.NewEvent.Body = e.Body
