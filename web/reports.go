@@ -30,7 +30,7 @@ type reportBody struct {
 	Geometry    json.RawMessage `json:"geometry"`
 	SrcCRS      string          `json:"src_crs"`
 	Tile        *tileBody       `json:"tile"`
-	Bounds      []*float64      `json:"bounds"`
+	Bounds      bounds          `json:"bounds"`
 	Params      json.RawMessage `json:"params"`
 	Payload     json.RawMessage `json:"payload"`
 	PayloadRef  json.RawMessage `json:"payload_ref"`
@@ -44,6 +44,22 @@ type reportBody struct {
 	EventTime   *reportTime     `json:"event_time"`
 	Labels      json.RawMessage `json:"labels"`
 }
+
+// bounds are four numbers. They are not read where they are far more, of which each would
+// take many times its text.
+type bounds []*float64
+
+func (b *bounds) UnmarshalJSON(text []byte) error {
+	if len(text) > maxBounds || json.Unmarshal(text, (*[]*float64)(b)) != nil {
+		return errBounds
+	}
+	return nil
+}
+
+// maxBounds are bytes enough for four numbers, however they are written.
+const maxBounds = 4 << 10
+
+var errBounds = dlq.Invalid("bounds", "must be [west, south, east, north]")
 
 type tileBody struct {
 	Z *int `json:"z"`
@@ -276,7 +292,7 @@ func (b *reportBody) checkPlace() error {
 		return nil
 	}
 	if len(b.Bounds) != 4 {
-		return dlq.Invalid("bounds", "must be [west, south, east, north]")
+		return errBounds
 	}
 	if slices.Contains(b.Bounds, nil) {
 		return dlq.Invalid("bounds", "must be four numbers")

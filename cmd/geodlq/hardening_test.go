@@ -339,6 +339,17 @@ func TestWhatIsAllCoordinatesTakesNoGigabytes(t *testing.T) {
 	}{
 		{"lines", "/v1/events", "application/geo+json", 8, 1, func(int) string { return line }},
 		{"reports", "/v1/dead-letters", "application/json", 8, 1, report},
+		{"CloudEvents", "/v1/events", "application/cloudevents+json", 8, 1, func(i int) string {
+			return fmt.Sprintf(`{"specversion":"1.0","type":"t","source":"s","id":"%d","data":%s}`, i, line)
+		}},
+		{"CloudEvents of many members", "/v1/events", "application/cloudevents+json", 8, 1, func(i int) string {
+			var b strings.Builder
+			fmt.Fprintf(&b, `{"specversion":"1.0","type":"t","source":"s","id":"%d","data":{"type":"Point","coordinates":[1,2]}`, i)
+			for n := range 2_000_000 {
+				fmt.Fprintf(&b, `,"%x":1`, n)
+			}
+			return b.String() + "}"
+		}},
 		{"a batch of many records", "/v1/events", "application/geo+json-seq", 2, 1, func(int) string { return strings.Repeat("\x1e"+feature+"\n", 100_000) }},
 		{"a collection of many features", "/v1/events", "application/geo+json", 1, 1, func(int) string {
 			return `{"type":"FeatureCollection","features":[` + strings.TrimSuffix(strings.Repeat(feature+",", 100_000), ",") + `]}`

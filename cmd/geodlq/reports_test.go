@@ -161,7 +161,8 @@ func TestAReportThatCannotBeTakenSaysWhy(t *testing.T) {
 		{map[string]any{"params": []int{1}}, 422, "params"}, {map[string]any{"event_time": "yesterday"}, 422, "event_time"},
 		{map[string]any{"event_time": 5}, 422, "event_time"}, {map[string]any{"event_time": "9999-12-31T23:59:59-23:59"}, 422, "event_time"},
 		{map[string]any{"event_time": "0000-01-01T00:00:00+23:59"}, 422, "event_time"}, {map[string]any{"http_status": 1 << 40}, 422, "http_status"},
-		{map[string]any{"bounds": []any{nil, 0, 1, 1}}, 422, "bounds"}, {map[string]any{"tile": map[string]any{"z": "1", "x": 0, "y": 0}}, 422, "tile.z"},
+		{map[string]any{"bounds": []any{nil, 0, 1, 1}}, 422, "bounds"}, {map[string]any{"bounds": "0,0,1,1"}, 422, "bounds"},
+		{map[string]any{"bounds": make([]int, 100_000)}, 422, "bounds"}, {map[string]any{"params": map[string]any{"a": strings.Repeat("x", 64<<10)}}, 422, "params"}, {map[string]any{"tile": map[string]any{"z": "1", "x": 0, "y": 0}}, 422, "tile.z"},
 	} {
 		a := s.report(c.fields, "")
 		if a.status != c.status || !strings.Contains(string(a.body), `"field":"`+c.field+`"`) {

@@ -2,15 +2,47 @@ package geo
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"slices"
 )
 
 // scanner walks over JSON text by the grammar of RFC 8259, without building
 // values. Its position is a byte offset in the body, byte order mark included.
 type scanner struct {
-	b     []byte
-	pos   int
-	depth int
+	b        []byte
+	pos      int
+	depth    int
+	maxDepth int // 0: maxJSONDepth
+}
+
+// maxForeignDepth is how deep JSON may be nested that is not read as GeoJSON: as deep as
+// encoding/json takes it.
+const maxForeignDepth = 10_000
+
+// Members finds the members of a JSON object (RFC 8259 §4) that have certain names: the
+// byte ranges of their values, the last of two with one name. Nothing is copied, and no
+// other member is kept. Its error is an *Error of stage parse.
+func Members(text []byte, names ...string) (map[string]Span, error) {
+	s := scanner{b: text, pos: textStart(text), maxDepth: maxForeignDepth}
+	if s.space(); s.peek() != '{' {
+		return nil, malformed(s.pos, "not a JSON object")
+	}
+	spans := map[string]Span{}
+	err := s.object(func(name []byte) *Error {
+		span, err := s.span()
+		if slices.Contains(names, string(name)) {
+			spans[string(name)] = span
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.space(); s.pos < len(text) {
+		return nil, malformed(s.pos, "text follows the JSON object")
+	}
+	return spans, nil
 }
 
 func (s *scanner) space() {
@@ -123,8 +155,8 @@ func (s *scanner) array(element func() *Error) *Error {
 }
 
 func (s *scanner) enter() *Error {
-	if s.depth++; s.depth > maxJSONDepth {
-		return malformed(s.pos, "JSON nested deeper than %d levels", maxJSONDepth)
+	if s.depth++; s.depth > cmp.Or(s.maxDepth, maxJSONDepth) {
+		return malformed(s.pos, "JSON nested deeper than %d levels", cmp.Or(s.maxDepth, maxJSONDepth))
 	}
 	s.pos++
 	s.space()

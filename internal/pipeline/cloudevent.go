@@ -1,15 +1,15 @@
 package pipeline
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"strings"
+
+	"geodlq/internal/geo"
 )
 
 // CloudEvent is the context of a CloudEvent 1.0, binary or structured, as far as
@@ -123,29 +123,15 @@ type member struct {
 	offset int
 }
 
-// jsonMembers reads a JSON object by exact member names; the last of a name wins.
+// jsonMembers reads what a CloudEvent says of itself, by exact member names.
 func jsonMembers(text []byte) (map[string]member, error) {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return nil, errors.New("not a JSON object")
+	spans, err := geo.Members(text, "specversion", "type", "id", "source", "subject", "sequence", "datacontenttype", "data", "data_base64")
+	if err != nil {
+		return nil, err
 	}
-	members := map[string]member{}
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return nil, errors.New("not JSON")
-		}
-		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
-			return nil, errors.New("not JSON")
-		}
-		members[name.(string)] = member{raw, int(dec.InputOffset()) - len(raw)}
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, errors.New("not JSON")
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("text follows the JSON object")
+	members := make(map[string]member, len(spans))
+	for name, span := range spans {
+		members[name] = member{text[span.Start:span.End:span.End], span.Start}
 	}
 	return members, nil
 }

@@ -101,17 +101,21 @@ func Gunzip(body []byte, limit int64) ([]byte, error) {
 	return decoded.Bytes(), nil
 }
 
-// deflateMost is how many times its size a deflate stream can decode to (RFC 1951).
-const deflateMost = 1032
+// believed is how many bytes a gzip body decodes to for which its own word is taken.
+const believed = 64 << 10
 
-// gunzipHint is room for what a gzip body says that it decodes to (RFC 1952 §2.3.1,
-// ISIZE), as far as that can be, so that a large one is not copied as it grows.
+// gunzipHint is how many bytes a gzip body decodes to, so that a large one is not copied
+// as it grows: as it says itself (RFC 1952 §2.3.1, ISIZE), or, where that is much, as it
+// does.
 func gunzipHint(body []byte, limit int64) int64 {
 	if len(body) < 4 {
 		return 0
 	}
-	says := int64(binary.LittleEndian.Uint32(body[len(body)-4:]))
-	return min(says, limit, deflateMost*int64(len(body))) + bytes.MinRead
+	size := int64(binary.LittleEndian.Uint32(body[len(body)-4:]))
+	if size > believed {
+		size = GunzipSize(body, limit)
+	}
+	return size + bytes.MinRead
 }
 
 func formatOf(mediaType string, body []byte) (geo.Format, error) {
