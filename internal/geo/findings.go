@@ -28,37 +28,46 @@ func (f *findings) fault(offset int, reason string) {
 
 // position counts one and checks that its x and y are finite.
 func (f *findings) position(offset int, p orb.Point) *Error {
-	if f.positions++; f.positions > maxPositions {
-		return malformed(offset, "more than %d positions", maxPositions)
-	}
 	if !finite(p) {
 		f.infinite = true
 		f.fault(offset, "an ordinate is not a finite number")
+	}
+	return f.count(offset)
+}
+
+// count counts a position, or a part without any, which takes as much memory.
+func (f *findings) count(offset int) *Error {
+	if f.positions++; f.positions > maxPositions {
+		return malformed(offset, "more than %d positions", maxPositions)
 	}
 	return nil
 }
 
 // line checks a line that is not the whole geometry's emptiness.
-func (f *findings) line(offset int, ls orb.LineString) {
+func (f *findings) line(offset int, ls orb.LineString) *Error {
 	switch len(ls) {
 	case 0:
 		f.fault(offset, "a line without positions")
+		return f.count(offset)
 	case 1:
 		f.fault(offset, "a line of one position, two are needed")
 	}
+	return nil
 }
 
 // ring checks what a linear ring needs before it can be stored as WKB (RFC 7946
 // §3.1.6, OGC 06-103r4 §6.1.11). Topology is left to PostGIS.
-func (f *findings) ring(offset int, r orb.Ring) {
+func (f *findings) ring(offset int, r orb.Ring) *Error {
 	switch n := len(r); {
 	case n == 0:
 		f.fault(offset, "a ring without positions")
+		return f.count(offset)
 	case r[0] != r[n-1]:
 		f.fault(offset, "a ring that is not closed")
 	case n < 4:
 		f.fault(offset, "a ring of fewer than four positions")
 	}
+	return nil
 }
 
 // claim keeps a CRS claim as written, within bounds, and as text that a

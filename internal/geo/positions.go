@@ -106,7 +106,7 @@ func (p *positions) lineString() (orb.LineString, *Error) {
 	at := p.pos
 	points, err := elements(p, (*positions).position)
 	if err == nil {
-		p.line(at, points)
+		err = p.line(at, points)
 	}
 	return points, err
 }
@@ -115,7 +115,7 @@ func (p *positions) linearRing() (orb.Ring, *Error) {
 	at := p.pos
 	points, err := elements(p, (*positions).position)
 	if err == nil {
-		p.ring(at, points)
+		err = p.ring(at, points)
 	}
 	return points, err
 }
@@ -125,6 +125,7 @@ func (p *positions) polygon() (orb.Polygon, *Error) {
 	rings, err := elements(p, (*positions).linearRing)
 	if err == nil && len(rings) == 0 {
 		p.fault(at, "a polygon without rings")
+		err = p.findings.count(at)
 	}
 	return rings, err
 }

@@ -150,7 +150,7 @@ func (r *wkbReader) geometry(want, depth int) (orb.Geometry, *Error) {
 		at := r.pos
 		points, err := r.points(width)
 		if len(points) > 0 {
-			r.line(at, points)
+			err = r.line(at, points)
 		}
 		return filled(orb.LineString(points), err)
 	case wkbPolygon:
@@ -227,6 +227,9 @@ func (r *wkbReader) rings(width int) ([]orb.Ring, *Error) {
 	if err != nil {
 		return nil, err
 	}
+	if n > maxPositions {
+		return nil, malformed(r.pos, "more than %d rings", maxPositions)
+	}
 	rings := make([]orb.Ring, n)
 	for i := range rings {
 		at := r.pos
@@ -235,7 +238,9 @@ func (r *wkbReader) rings(width int) ([]orb.Ring, *Error) {
 			return nil, err
 		}
 		rings[i] = points
-		r.ring(at, points)
+		if err := r.ring(at, points); err != nil {
+			return nil, err
+		}
 	}
 	return rings, nil
 }

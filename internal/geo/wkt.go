@@ -330,8 +330,12 @@ func (r *wktReader) lineString() (orb.LineString, *Error) {
 	r.space()
 	at := r.pos
 	points, err := r.points()
-	if err == nil && points != nil {
-		r.line(at, points)
+	switch {
+	case err != nil:
+	case points == nil:
+		err = r.count(at)
+	default:
+		err = r.line(at, points)
 	}
 	return points, err
 }
@@ -341,7 +345,7 @@ func (r *wktReader) linearRing() (orb.Ring, *Error) {
 	at := r.pos
 	points, err := r.points()
 	if err == nil {
-		r.ring(at, points)
+		err = r.ring(at, points)
 	}
 	return points, err
 }
@@ -349,7 +353,7 @@ func (r *wktReader) linearRing() (orb.Ring, *Error) {
 // polygon is nil for EMPTY.
 func (r *wktReader) polygon() (orb.Polygon, *Error) {
 	if r.takeWord("EMPTY") {
-		return nil, nil
+		return nil, r.count(r.pos)
 	}
 	return texts(r, (*wktReader).linearRing)
 }
