@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -408,5 +410,45 @@ func TestLogsHoldNoCoordinatesAndNoPayloads(t *testing.T) {
 	}
 	if !strings.Contains(s.log.String(), "try failed") {
 		t.Error("the log says nothing of the failure, so this test proves nothing")
+	}
+}
+
+// A large batch is committed in parts: indexes and keys go on over them.
+func TestTheRecordsOfALargeBatchAreNumberedThrough(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	const n = 4100
+	batch := func(other ...int) []byte {
+		var b bytes.Buffer
+		for i := range n {
+			text := strconv.Itoa(i)
+			if slices.Contains(other, i) {
+				text = "-1"
+			}
+			fmt.Fprintf(&b, "{\"type\":\"Feature\",\"properties\":{\"i\":%s},\"geometry\":null}\n", text)
+		}
+		return b.Bytes()
+	}
+	header := map[string]string{"Content-Type": "application/x-ndjson", "Idempotency-Key": "large"}
+	first := s.do("POST", "/v1/events", header, batch()).json(t)
+	events := first["events"].([]any)
+	if first["accepted"] != float64(n) || len(events) != n {
+		t.Fatalf("%v accepted, %d events", first["accepted"], len(events))
+	}
+	for _, i := range []int{0, 1999, 2000, 3999, 4000, n - 1} {
+		if e := events[i].(map[string]any); e["index"] != float64(i) || e["work_key"] != fmt.Sprintf("large#%d", i) {
+			t.Errorf("%d: %v", i, e)
+		}
+	}
+	again := s.do("POST", "/v1/events", header, batch(1, 2000, 4099)).json(t)
+	var rejected []any
+	for _, r := range again["rejected"].([]any) {
+		rejected = append(rejected, r.(map[string]any)["index"])
+	}
+	if again["accepted"] != float64(n-3) || !slices.Equal(rejected, []any{1.0, 2000.0, 4099.0}) {
+		t.Errorf("again: %v accepted, rejected %v", again["accepted"], rejected)
+	}
+	if got := s.count("select count(*) from events"); got != n {
+		t.Errorf("%d events", got)
 	}
 }
