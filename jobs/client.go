@@ -3,6 +3,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,15 +27,16 @@ import (
 
 // Config is how jobs are run.
 type Config struct {
-	Workers      int           // jobs at once
-	MaxTries     int           // executions of an event before it is dead
-	RetryBase    time.Duration // the first pause between tries; doubled by each
-	RetryMax     time.Duration // the longest pause
-	RescueAfter  time.Duration // when a job whose worker vanished is taken up again
-	KeyRetention time.Duration // how long keys are kept after the end
-	BodyMax      int64         // bytes of a body, also decoded
-	LargeMax     int64         // bytes of all large bodies that are worked on at once
-	StopTimeout  time.Duration // for running jobs at a shutdown; then they are handed back
+	Workers      int                 // jobs at once
+	MaxTries     int                 // executions of an event before it is dead
+	RetryBase    time.Duration       // the first pause between tries; doubled by each
+	RetryMax     time.Duration       // the longest pause
+	RescueAfter  time.Duration       // when a job whose worker vanished is taken up again
+	KeyRetention time.Duration       // how long keys are kept after the end
+	BodyMax      int64               // bytes of a body, also decoded
+	LargeMax     int64               // bytes of all large bodies that are worked on at once
+	Room         *semaphore.Weighted // of LargeMax, where others take from it too; nil: the workers' own
+	StopTimeout  time.Duration       // for running jobs at a shutdown; then they are handed back
 
 	// Isolate runs an event whose workers keep vanishing; nil: it runs like others.
 	Isolate Isolate
@@ -76,7 +78,7 @@ func New(pool *pgxpool.Pool, s *store.Store, c Config, logger *slog.Logger) (*Cl
 		store: s, pipeline: stages,
 		retry: retryPolicy{base: c.RetryBase, max: c.RetryMax}, maxTries: c.MaxTries, logger: logger,
 		readTimeout: c.JobTimeout() / 2,
-		room:        semaphore.NewWeighted(c.LargeMax), roomMax: c.LargeMax,
+		room:        cmp.Or(c.Room, semaphore.NewWeighted(c.LargeMax)), roomMax: c.LargeMax,
 		isolate: c.Isolate, alone: semaphore.NewWeighted(1),
 	})
 	addUpkeep(workers, s, c, logger)

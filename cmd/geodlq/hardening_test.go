@@ -387,3 +387,32 @@ func TestWhatIsAllCoordinatesTakesNoGigabytes(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatTheSpoolHeldIsLoadedBesideTheWorkInBoundedMemory loads large bodies that came in
+// while the database was away, each of which a worker takes up at once.
+func TestWhatTheSpoolHeldIsLoadedBesideTheWorkInBoundedMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	pg := startPostgres(t)
+	s := newServer(t, pg.cluster.URL(), map[string]string{"GEODLQ_SINK_TIMEOUT": "30s", "GEODLQ_WORKERS": ""})
+	p := s.startWeighed("serve")
+	pg.stop(fast)
+	line := `{"type":"LineString","coordinates":[` + strings.TrimSuffix(strings.Repeat("[10.25,20.5],[11.5,20.75],", 990_000), ",") + `]}`
+	const n = 6
+	for i := range n {
+		if a := s.post(fmt.Sprint("spooled-", i), line); a.status != 202 || a.json(t)["spooled"] != true {
+			t.Fatalf("%d %.300s", a.status, a.body)
+		}
+		report := fmt.Sprintf(`{"work_key":"r-%d","task":"t","source":"s","error":"e","geometry":%s}`, i, line)
+		if a := s.do("POST", "/v1/dead-letters", map[string]string{"Content-Type": "application/json"}, []byte(report)); a.status != 202 {
+			t.Fatalf("%d %.300s", a.status, a.body)
+		}
+	}
+	pg.start()
+	s.db.Reset()
+	s.eventually("all to be processed", func() bool {
+		return s.count("select count(*) from events where state = 'processed'") == n && s.count("select count(*) from dead_letters") == n
+	})
+	wantPeak(t, p)
+}

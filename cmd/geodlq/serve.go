@@ -9,11 +9,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"geodlq/internal/door"
 	"geodlq/internal/payload"
@@ -86,10 +88,14 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 		if away != nil {
 			logger.Error("the database is away; waiting for it", "error", away)
 		}
-		group.Go(func() error { return p.runJobs(ctx, db, s, logger) })
+		group.Go(func() error { return p.runJobs(ctx, db, s, nil, logger) })
 		return group.Wait()
 	}
-	held, err := spool.Open(p.config.spool(logger))
+	// What the spool loads and what workers take up is in memory at the same time.
+	room := semaphore.NewWeighted(p.config.jobs().LargeMax)
+	options := p.config.spool(logger)
+	options.Room = roomFor(room, p.config.jobs().LargeMax)
+	held, err := spool.Open(options)
 	if err != nil {
 		return err
 	}
@@ -101,7 +107,7 @@ func (p *process) serve(ctx context.Context, withWeb, withJobs bool, demo web.De
 	group.Go(func() error { return p.runLoader(ctx, db, front) })
 	group.Go(func() error { db.hangs.Run(ctx, front.Away); return nil })
 	if withJobs {
-		group.Go(func() error { return p.runJobs(ctx, db, s, logger) })
+		group.Go(func() error { return p.runJobs(ctx, db, s, room, logger) })
 	}
 	server := web.New(s, front, web.Config{
 		BodyMax: int64(p.config.bodyMax), InFlightMax: int64(p.config.inFlightMax), Version: version(), MapStyle: p.config.mapStyle,
@@ -124,9 +130,22 @@ func (p *process) runLoader(ctx context.Context, db *database, front *door.Door)
 	return nil
 }
 
-// runJobs works jobs, once the database is there, until ctx ends.
-func (p *process) runJobs(ctx context.Context, db *database, s *store.Store, logger *slog.Logger) error {
-	client, err := p.startJobs(ctx, db, s, logger)
+// roomFor takes twice the bytes of a line from a room of max, or all of it.
+func roomFor(room *semaphore.Weighted, max int64) func(context.Context, int) (func(), error) {
+	return func(ctx context.Context, bytes int) (func(), error) {
+		weight := min(2*int64(bytes), max)
+		if err := room.Acquire(ctx, weight); err != nil {
+			return nil, err
+		}
+		runtime.GC() // what was there before left as much behind
+		return func() { room.Release(weight) }, nil
+	}
+}
+
+// runJobs works jobs, once the database is there, until ctx ends. room is that of large
+// bodies; nil: the workers' own.
+func (p *process) runJobs(ctx context.Context, db *database, s *store.Store, room *semaphore.Weighted, logger *slog.Logger) error {
+	client, err := p.startJobs(ctx, db, s, room, logger)
 	if err != nil {
 		return ignoreCanceled(ctx, err)
 	}
@@ -139,8 +158,9 @@ func (p *process) runJobs(ctx context.Context, db *database, s *store.Store, log
 
 // startJobs begins again where the database went away between the asking and the
 // beginning.
-func (p *process) startJobs(ctx context.Context, db *database, s *store.Store, logger *slog.Logger) (*jobs.Client, error) {
+func (p *process) startJobs(ctx context.Context, db *database, s *store.Store, room *semaphore.Weighted, logger *slog.Logger) (*jobs.Client, error) {
 	config := p.config.jobs()
+	config.Room = room
 	config.Isolate = p.config.isolate(db.url)
 	if err := db.await(ctx); err != nil {
 		return nil, err

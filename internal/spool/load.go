@@ -21,6 +21,9 @@ const (
 	batchBytes   = 4 << 20
 )
 
+// largeLine is from how many bytes on a line is a batch of its own, for which room is asked.
+const largeLine = batchBytes
+
 // Load hands over what is held, in the order in which it was taken, and lets go of
 // what was applied. It adopts the volumes of processes that are gone. It returns how
 // many records were applied, and the first error of apply or of the disk.
@@ -129,6 +132,16 @@ func (s *Spool) loadSegment(ctx context.Context, segment string, apply Apply) (l
 		return err
 	}
 	torn, err := scan(f, from, func(text []byte, end int64) error {
+		if len(text) >= largeLine && s.options.Room != nil {
+			if err := flush(); err != nil {
+				return err
+			}
+			release, err := s.options.Room(ctx, len(text))
+			if err != nil {
+				return err
+			}
+			defer release() // its batch is full with it, and applied
+		}
 		b.end = end
 		record, err := parse(text)
 		if err != nil {

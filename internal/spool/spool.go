@@ -36,6 +36,9 @@ type Options struct {
 	Max          int64         // bytes of all volumes together
 	DedupeWindow time.Duration // within which the same content without a key is a duplicate
 	Logger       *slog.Logger
+	// Room is asked before a line of so many bytes is loaded, if it is large, and released
+	// when that is done; nil: there always is. Its error, that ctx ended, ends the loading.
+	Room func(ctx context.Context, bytes int) (release func(), err error)
 }
 
 // Spool is this process's part of the spool.
