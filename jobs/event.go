@@ -178,8 +178,7 @@ func (w *eventWorker) readWithRoom(ctx context.Context, event *dlq.Event) (relea
 	return release, lost, nil
 }
 
-// weight is how much room the bytes of an event want: twice as many as they are once
-// decoded, since a geometry takes ten times its text where its parts are many.
+// weight is how much room the bytes of an event want, once decoded.
 func (w *eventWorker) weight(event *dlq.Event) int64 {
 	size := event.Size
 	if pipeline.IsGzip(event.Headers["content-encoding"]) {
@@ -188,8 +187,13 @@ func (w *eventWorker) weight(event *dlq.Event) int64 {
 			size = pipeline.GunzipSize(event.Body, w.roomMax)
 		}
 	}
-	return min(2*size, w.roomMax)
+	return RoomOf(size, w.roomMax)
 }
+
+// RoomOf is how much of a room of max a body of so many bytes takes: twice as many, since a
+// geometry takes ten times its text where its parts are many. The largest leave a quarter to
+// those that are not, which would else wait for as long as it takes to check them.
+func RoomOf(size, max int64) int64 { return min(2*size, max/4*3) }
 
 func (w *eventWorker) report(ctx context.Context, job *river.Job[dlq.EventArgs], event *dlq.Event, outcome pipeline.Outcome, redrive bool) error {
 	switch {

@@ -238,6 +238,36 @@ func TestManyLargeBodiesAreWorkedOnAFewAtATime(t *testing.T) {
 	}
 }
 
+func TestALargestBodyThatTakesLongDoesNotKeepLargeOnesWaiting(t *testing.T) {
+	t.Parallel()
+	sink := newTestSink(t)
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	defer release()
+	sink.answers(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength > 1<<20 {
+			<-hold
+		}
+	})
+	s := startServer(t, map[string]string{
+		"GEODLQ_IN_FLIGHT_MAX": "16MiB", "GEODLQ_BODY_MAX": "4MiB", "GEODLQ_SINK_URL": sink.URL, "GEODLQ_SINK_TIMEOUT": "60s",
+	})
+	body := func(n int) string {
+		return `{"type":"Feature","geometry":null,"properties":{"a":"` + strings.Repeat("x", n) + `"}}`
+	}
+	s.post("largest", body(3_500_000))
+	s.eventually("the sink to be asked", func() bool { keys, _ := sink.taken(); return len(keys) == 1 })
+	s.post("large", body(200_000))
+	if got := s.settle("large"); got["state"] != "processed" {
+		t.Errorf("%v", got)
+	}
+	if got := s.get(eventPath("largest")).json(t); got["state"] != "accepted" {
+		t.Errorf("the largest was not held: %v", got)
+	}
+	release()
+	s.settle("largest")
+}
+
 func TestBytesThatChangedInTheDatabaseAreNeverProcessedOrGivenOut(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)

@@ -130,10 +130,10 @@ func (p *process) runLoader(ctx context.Context, db *database, front *door.Door)
 	return nil
 }
 
-// roomFor takes twice the bytes of a line from a room of max, or all of it.
+// roomFor takes what a line wants of a room of max.
 func roomFor(room *semaphore.Weighted, max int64) func(context.Context, int) (func(), error) {
 	return func(ctx context.Context, bytes int) (func(), error) {
-		weight := min(2*int64(bytes), max)
+		weight := jobs.RoomOf(int64(bytes), max)
 		if err := room.Acquire(ctx, weight); err != nil {
 			return nil, err
 		}
