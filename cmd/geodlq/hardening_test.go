@@ -341,10 +341,11 @@ func TestWhatIsSmallOnTheWireTakesNoGigabytes(t *testing.T) {
 	wantPeak(t, p)
 }
 
-// wantPeak wants no more memory than the 300 MB that a process may take, and some for noise.
+// wantPeak wants no more memory than the 300 MB that a process may take, and a third for
+// what a busy machine leaves uncollected.
 func wantPeak(t *testing.T, p *weighed) {
 	t.Helper()
-	if peak := p.peak(); peak > 340 {
+	if peak := p.peak(); peak > 400 {
 		t.Errorf("it took %.0f MB", peak)
 	} else {
 		t.Logf("it took %.0f MB", peak)
