@@ -43,6 +43,9 @@ func (s *Store) lookAtReplica(ctx context.Context) {
 	to := r.pool.Config().ConnConfig
 	to.DialFunc = r.sockets.dial // when the others are cut, a look is not
 	seen, err := askReplica(ctx, to, of)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		seen, err = askReplica(ctx, to, of) // recovery may have cut it off: one look is no evidence
+	}
 	if ctx.Err() != nil {
 		return
 	}
